@@ -1,0 +1,42 @@
+# Two commands do everything on a machine with Python 3.11: `make run` and `make test`.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test check slow bench format clean help
+
+help:           ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+run: $(READY)   ## set up, then run the main job
+	$(BIN)/evergraph run
+
+test: check     ## set up, lint, type-check and run the tests
+	$(BIN)/pytest
+
+check: $(READY) ## lint and type-check only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+slow: $(READY)  ## the tests that take minutes or need real data
+	$(BIN)/pytest -m slow
+
+bench: $(READY) ## the benchmarks; ratios land in results/
+	$(BIN)/evergraph bench speed --out results/bench_speed.json
+	$(BIN)/evergraph bench growth --out results/bench_growth.json
+
+format: $(READY) ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:          ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+
+# torch goes in first and pinned: what comes after finds it installed and leaves it alone.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

@@ -1,0 +1,95 @@
+"""Rows with few nonzeros, such as bags of words, in compressed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """A matrix of which only the nonzeros are stored, row after row (the CSR layout).
+
+    Attributes:
+        indptr: `(R + 1,)` int64; row r owns the entries `indptr[r]:indptr[r + 1]`.
+        indices: `(nnz,)` int64, the feature of each entry, distinct within a row.
+        values: `(nnz,)` floating point.
+        num_features: the width F of the matrix.
+
+    Example:
+        >>> rows = SparseRows.from_dense(torch.tensor([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]]))
+        >>> rows.indices.tolist(), rows.values.tolist()
+        ([1, 0, 2], [2.0, 1.0, 3.0])
+        >>> rows[torch.tensor([1])].to_dense()
+        tensor([[1., 0., 3.]])
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    values: Tensor
+    num_features: int
+
+    @classmethod
+    def from_dense(cls, matrix: Tensor) -> SparseRows:
+        """Keep the nonzeros (NaN included) of an `(R, F)` matrix."""
+        if matrix.dim() != 2:
+            raise ValueError(f"expected a matrix of shape (R, F), got {tuple(matrix.shape)}")
+        row, indices = torch.nonzero(matrix, as_tuple=True)
+        counts = torch.bincount(row, minlength=matrix.shape[0])
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return cls(indptr, indices, matrix[row, indices], matrix.shape[1])
+
+    def __post_init__(self) -> None:
+        """Reject arrays that cannot belong together."""
+        if self.indices.shape != self.values.shape or self.indptr.dim() != 1:
+            raise ValueError(
+                "expected indptr (R + 1,), indices (nnz,) and values (nnz,), got "
+                f"{tuple(self.indptr.shape)}, {tuple(self.indices.shape)} and "
+                f"{tuple(self.values.shape)}"
+            )
+
+    def __len__(self) -> int:
+        return self.indptr.shape[0] - 1
+
+    def __getitem__(self, index: Tensor) -> SparseRows:
+        """Select rows by an int64 index, in its order, repeats allowed."""
+        counts = self.counts[index]
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        start = torch.repeat_interleave(self.indptr[index] - indptr[:-1], counts)
+        entry = start + torch.arange(int(indptr[-1]), device=start.device)
+        return SparseRows(indptr, self.indices[entry], self.values[entry], self.num_features)
+
+    @property
+    def counts(self) -> Tensor:
+        """The number of entries of each row, `(R,)`."""
+        return self.indptr.diff()
+
+    @property
+    def rows(self) -> Tensor:
+        """The row of each entry, `(nnz,)`."""
+        return torch.repeat_interleave(self.counts)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the three arrays take."""
+        return self.indptr.nbytes + self.indices.nbytes + self.values.nbytes
+
+    def to(self, target: torch.device | torch.dtype | str) -> SparseRows:
+        """Move to a device, or change the type of the values."""
+        if isinstance(target, torch.dtype):
+            return SparseRows(self.indptr, self.indices, self.values.to(target), self.num_features)
+        parts = (part.to(target) for part in (self.indptr, self.indices, self.values))
+        return SparseRows(*parts, self.num_features)
+
+    def to_dense(self) -> Tensor:
+        """The `(R, F)` matrix, zeros included."""
+        dense = self.values.new_zeros(len(self), self.num_features)
+        return dense.index_put((self.rows, self.indices), self.values, accumulate=True)
+
+    def matmul(self, matrix: Tensor) -> Tensor:
+        """The product with a dense `(F, D)` matrix, `(R, D)`, in time that depends on nnz only."""
+        terms = self.values.unsqueeze(-1) * matrix[self.indices]
+        out = terms.new_zeros(len(self), matrix.shape[1])
+        return out.index_add(0, self.rows, terms)
