@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from scipy import sparse
 from torch import Tensor
 
 from evergraph.graph import Graph, check_nodes
+from evergraph.sparse import SparseRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +107,35 @@ def encode_labels(values: Sequence[object]) -> tuple[Tensor, tuple[str, ...]]:
         return torch.tensor([int(text or -1) for text in texts], dtype=torch.int64), ()
     number = {text: index for index, text in enumerate(known)} | {"": -1}
     return torch.tensor([number[text] for text in texts], dtype=torch.int64), tuple(known)
+
+
+def sparse_rows(
+    row: ArrayLike, column: ArrayLike, value: ArrayLike, shape: tuple[int, int]
+) -> SparseRows:
+    """Sparse rows from the coordinates of their nonzeros; repeats add up, zeros are dropped.
+
+    Args:
+        row: `(nnz,)` integers, in any order.
+        column: `(nnz,)` integers.
+        value: `(nnz,)`, or one number for all.
+        shape: R and F.
+
+    Example:
+        >>> sparse_rows([1, 0, 1], [2, 0, 2], 1.0, (2, 3)).to_dense()
+        tensor([[1., 0., 0.],
+                [0., 0., 2.]])
+    """
+    rows = np.asarray(row, dtype=np.int64)
+    values = np.broadcast_to(np.asarray(value, dtype=np.float32), rows.shape)
+    columns = np.asarray(column, dtype=np.int64)
+    matrix = sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
+    matrix.eliminate_zeros()
+    return SparseRows(
+        torch.from_numpy(matrix.indptr.astype(np.int64)),
+        torch.from_numpy(matrix.indices.astype(np.int64)),
+        torch.from_numpy(matrix.data),
+        shape[1],
+    )
 
 
 def _text(value: object) -> str:

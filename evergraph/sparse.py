@@ -79,6 +79,8 @@ class SparseRows:
     def to(self, target: torch.device | torch.dtype | str) -> SparseRows:
         """Move to a device, or change the type of the values."""
         if isinstance(target, torch.dtype):
+            if target == self.values.dtype:
+                return self
             return SparseRows(self.indptr, self.indices, self.values.to(target), self.num_features)
         parts = (part.to(target) for part in (self.indptr, self.indices, self.values))
         return SparseRows(*parts, self.num_features)
@@ -93,3 +95,20 @@ class SparseRows:
         terms = self.values.unsqueeze(-1) * matrix[self.indices]
         out = terms.new_zeros(len(self), matrix.shape[1])
         return out.index_add(0, self.rows, terms)
+
+    def pool(self, group: Tensor, num_groups: int, scale: Tensor) -> SparseRows:
+        """Add rows up: row g of the result is the sum of `scale[r] * row r` with group[r] == g.
+
+        Example:
+            >>> rows = SparseRows.from_dense(torch.tensor([[0.0, 2.0], [1.0, 2.0]]))
+            >>> rows.pool(torch.tensor([0, 0]), 1, torch.tensor([0.5, 0.5])).to_dense()
+            tensor([[0.5000, 2.0000]])
+        """
+        entry_row = self.rows
+        key = group[entry_row] * self.num_features + self.indices
+        key, slot = torch.unique(key, return_inverse=True)
+        values = self.values * scale[entry_row]
+        values = values.new_zeros(key.shape[0]).index_add(0, slot, values)
+        counts = torch.bincount(key // self.num_features, minlength=num_groups)
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return SparseRows(indptr, key % self.num_features, values, self.num_features)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-_JIT = {
+JIT = {
     "nogil": True,
     "cache": True,
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},
@@ -23,13 +23,21 @@ _JIT = {
 }
 
 
-@njit(**_JIT)
-def union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, y_start, num_features):  # type: ignore[no-untyped-def]
+@njit(**JIT)
+def offsets(ptr, width):  # type: ignore[no-untyped-def]
+    """Where the adjacency of each item begins among all stored numbers, `(B + 1,)`."""
+    out = np.zeros(ptr.shape[0], np.int64)
+    for b in range(width.shape[0]):
+        out[b + 1] = out[b] + width[b] * (2 * (ptr[b + 1] - ptr[b]) - width[b])
+    return out
+
+
+@njit(**JIT)
+def union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, owner, num_features):  # type: ignore[no-untyped-def]
     """Lay out supp(x), then what the neighbors add, for every item.
 
-    `y_start[b]:y_start[b + 1]` are the neighbors of item b. Returns feature `(N,)`, ptr
-    `(B + 1,)`, width `(B,)`, the values of x `(N,)` and, for every entry of the neighbors, its
-    position in the layout.
+    Neighbors are sorted by owner. Returns feature `(N,)`, ptr `(B + 1,)`, width `(B,)`, offset
+    `(B + 1,)`, the values of x `(N,)` and, for every entry of the neighbors, its position.
     """
     num_items = x_indptr.shape[0] - 1
     capacity = x_indices.shape[0] + y_indices.shape[0]
@@ -40,6 +48,7 @@ def union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, y_start, n
     width = np.empty(num_items, np.int64)
     seen = np.zeros(num_features, np.int64)  # 1 + position of a feature within this item, or 0
     n = 0
+    last = 0  # the next neighbor
     for b in range(num_items):
         start = n
         for e in range(x_indptr[b], x_indptr[b + 1]):
@@ -50,51 +59,47 @@ def union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, y_start, n
                 n += 1
             values[seen[f] - 1] += x_values[e]
         width[b] = n - start
-        for e in range(y_indptr[y_start[b]], y_indptr[y_start[b + 1]]):
-            f = y_indices[e]
-            if seen[f] == 0:
-                feature[n] = f
-                n += 1
-                seen[f] = n
-            position[e] = seen[f] - 1
+        while last < owner.shape[0] and owner[last] == b:
+            for e in range(y_indptr[last], y_indptr[last + 1]):
+                f = y_indices[e]
+                if seen[f] == 0:
+                    feature[n] = f
+                    n += 1
+                    seen[f] = n
+                position[e] = seen[f] - 1
+            last += 1
         for i in range(start, n):
             seen[feature[i]] = 0
         ptr[b + 1] = n
-    return feature[:n].copy(), ptr, width, values[:n].copy(), position
+    return feature[:n].copy(), ptr, width, offsets(ptr, width), values[:n].copy(), position
 
 
-@njit(**_JIT)
-def accumulate(position, values, neighbor, plane, scale, out):  # type: ignore[no-untyped-def]
-    """Eq. (5) on the support: `out[p, i] += scale * y` over all entries of all neighbors.
+@njit(**JIT)
+def accumulate(position, values, y_indptr, owner, hop, weight, hops, out):  # type: ignore[no-untyped-def]
+    """Eq. (5) on the support: `out[p, i] += w / |N_k| * y` over all entries of all neighbors.
 
-    `scale (N, W)` holds w / |N_k| of each neighbor, `plane (N,)` the first plane of its hop.
+    `hop (N,)` may be empty (all at hop 1) and so may `weight (N, W)` (all 1).
     """
-    components = scale.shape[1]
-    for n in range(neighbor.shape[0] - 1):
+    count = np.zeros((owner[-1] + 1 if owner.shape[0] else 0, hops), np.int64)
+    for n in range(owner.shape[0]):
+        count[owner[n], hop[n] - 1 if hop.shape[0] else 0] += 1
+    components = weight.shape[1] if weight.shape[0] else 1
+    for n in range(owner.shape[0]):
+        k = hop[n] - 1 if hop.shape[0] else 0
+        share = out.dtype.type(1) / count[owner[n], k]
         for w in range(components):
-            p = plane[n] + w
-            s = scale[n, w]
-            for e in range(neighbor[n], neighbor[n + 1]):
-                out[p, position[e]] += s * values[e]
+            scale = share * weight[n, w] if weight.shape[0] else share
+            for e in range(y_indptr[n], y_indptr[n + 1]):
+                out[k * components + w, position[e]] += scale * values[e]
 
 
-@njit(**_JIT)
-def block_offsets(ptr, width):  # type: ignore[no-untyped-def]
-    """Where the adjacency of each item begins among all stored numbers, `(B + 1,)`."""
-    out = np.zeros(ptr.shape[0], np.int64)
-    for b in range(width.shape[0]):
-        size = ptr[b + 1] - ptr[b]
-        out[b + 1] = out[b] + width[b] * (2 * size - width[b])
-    return out
-
-
-@njit(**_JIT)
+@njit(**JIT)
 def _root(a):  # type: ignore[no-untyped-def]
     r = np.sqrt(np.abs(a))
     return r if a >= 0 else -r
 
 
-@njit(**_JIT)
+@njit(**JIT)
 def _scales(degree, normalization, left, right):  # type: ignore[no-untyped-def]
     """Fill l and r of Â = diag(l) A diag(r); 0 none, 1 row, 2 column, 3 symmetric."""
     for i in range(degree.shape[0]):
@@ -110,7 +115,7 @@ def _scales(degree, normalization, left, right):  # type: ignore[no-untyped-def]
                 right[i] = left[i]
 
 
-@njit(**_JIT)
+@njit(**JIT)
 def adjacency(x, m, ptr, width, offset, normalization, hat, degree):  # type: ignore[no-untyped-def]
     """Eqs. (4)-(6) on the support: x `(N,)`, m `(P, N)` into hat `(P, E)`, degree `(P, N)`."""
     left = np.empty_like(x)
@@ -145,7 +150,7 @@ def adjacency(x, m, ptr, width, offset, normalization, hat, degree):  # type: ig
                     row[j] *= lb[i] * rb[j]
 
 
-@njit(**_JIT)
+@njit(**JIT)
 def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx, gm):  # type: ignore[no-untyped-def]
     """Gradient of `adjacency`: from grad `(P, E)` into gx `(N,)` and gm `(P, N)`, both zeroed."""
     left = np.empty_like(x)
@@ -200,7 +205,7 @@ def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx
                     gmb[i] += ga * xb[j]
 
 
-@njit(**_JIT)
+@njit(**JIT)
 def product(hat, ptr, width, offset, z, out):  # type: ignore[no-untyped-def]
     """out[p, c] += Â_p z_c for every plane p and channel c: z `(C, N)` into out `(P, C, N)`."""
     for p in range(hat.shape[0]):
@@ -224,7 +229,7 @@ def product(hat, ptr, width, offset, z, out):  # type: ignore[no-untyped-def]
                         rest[j] += mirror[j] * zi
 
 
-@njit(**_JIT)
+@njit(**JIT)
 def adjoint(hat, ptr, width, offset, g, out):  # type: ignore[no-untyped-def]
     """out[c] += Σ_p Â_pᵀ g[p, c]: g `(P, C, N)` into out `(C, N)`; the transpose of `product`."""
     for p in range(hat.shape[0]):
@@ -248,7 +253,7 @@ def adjoint(hat, ptr, width, offset, g, out):  # type: ignore[no-untyped-def]
                     target[i] += total
 
 
-@njit(**_JIT)
+@njit(**JIT)
 def pair_gradient(ptr, width, offset, g, z, out):  # type: ignore[no-untyped-def]
     """Gradient of `product` with respect to hat: out `(P, E)`, zeroed before."""
     for p in range(out.shape[0]):
@@ -267,111 +272,3 @@ def pair_gradient(ptr, width, offset, g, z, out):  # type: ignore[no-untyped-def
                         row[j] += gi * zc[j]
                     for j in range(size - k):
                         mirror[j] += rest[j] * zi
-
-
-@njit(**_JIT)
-def mix(q, weight, out):  # type: ignore[no-untyped-def]
-    """out[d] += Σ_c weight[c, d] q[c]: the channel map of Eq. (7)."""
-    for d in range(out.shape[0]):
-        for c in range(q.shape[0]):
-            w = weight[c, d]
-            for i in range(q.shape[1]):
-                out[d, i] += w * q[c, i]
-
-
-@njit(**_JIT)
-def mix_backward(q, weight, g, gq, gw):  # type: ignore[no-untyped-def]
-    """Gradients of `mix`: g `(D, N)` into gq `(C, N)` and gw `(C, D)`, both zeroed before."""
-    for d in range(g.shape[0]):
-        for c in range(q.shape[0]):
-            w = weight[c, d]
-            total = q.dtype.type(0)
-            for i in range(q.shape[1]):
-                gq[c, i] += w * g[d, i]
-                total += q[c, i] * g[d, i]
-            gw[c, d] = total
-
-
-@njit(**_JIT)
-def moments(p, count, mean, var):  # type: ignore[no-untyped-def]
-    """Mean and variance of each channel over `count` nodes, of which all but p's are zero."""
-    n = p.shape[1]
-    for d in range(p.shape[0]):
-        total = p.dtype.type(0)
-        for i in range(n):
-            total += p[d, i]
-        mu = total / count
-        square = p.dtype.type(0)
-        for i in range(n):
-            square += (p[d, i] - mu) * (p[d, i] - mu)
-        mean[d] = mu
-        var[d] = (square + (count - n) * mu * mu) / count
-
-
-@njit(**_JIT)
-def norm_softsign(p, mean, var, gamma, beta, eps, y, absent):  # type: ignore[no-untyped-def]
-    """Batch normalization, then σ(u) = u / (1 + |u|); absent gets the value of a zero."""
-    for d in range(p.shape[0]):
-        scale = gamma[d] / np.sqrt(var[d] + eps)
-        shift = beta[d] - mean[d] * scale
-        absent[d] = shift / (1 + np.abs(shift))
-        for i in range(p.shape[1]):
-            u = p[d, i] * scale + shift
-            y[d, i] = u / (1 + np.abs(u))
-
-
-@njit(**_JIT)
-def norm_softsign_backward(
-    p, mean, var, gamma, eps, count, training, y, absent, gy, g_absent, gp, g_gamma, g_beta
-):  # type: ignore[no-untyped-def]
-    """Gradient of `norm_softsign` with `moments` behind it (training) or fixed statistics."""
-    for d in range(p.shape[0]):
-        rstd = 1 / np.sqrt(var[d] + eps)
-        slope = 1 - np.abs(absent[d])
-        g0 = g_absent[d] * slope * slope
-        d_beta = g0
-        d_gamma = -g0 * mean[d] * rstd
-        for i in range(p.shape[1]):
-            slope = 1 - np.abs(y[d, i])
-            gu = gy[d, i] * slope * slope
-            gp[d, i] = gu
-            d_beta += gu
-            d_gamma += gu * (p[d, i] - mean[d]) * rstd
-        g_beta[d] = d_beta
-        g_gamma[d] = d_gamma
-        scale = gamma[d] * rstd
-        if training:
-            for i in range(p.shape[1]):
-                unit = (p[d, i] - mean[d]) * rstd
-                gp[d, i] = scale * (gp[d, i] - (d_beta + unit * d_gamma) / count)
-        else:
-            for i in range(p.shape[1]):
-                gp[d, i] *= scale
-
-
-@njit(**_JIT)
-def readout(y, absent, feature, ptr, weight, out):  # type: ignore[no-untyped-def]
-    """out[b] += Σ_i Σ_c (y[c, i] - absent[c]) weight[feature[i], c]: weight `(F, C, K)`."""
-    for b in range(ptr.shape[0] - 1):
-        for i in range(ptr[b], ptr[b + 1]):
-            f = feature[i]
-            for c in range(y.shape[0]):
-                value = y[c, i] - absent[c]
-                for k in range(out.shape[1]):
-                    out[b, k] += value * weight[f, c, k]
-
-
-@njit(**_JIT)
-def readout_backward(y, absent, feature, ptr, weight, g, row, gy, g_absent, gw):  # type: ignore[no-untyped-def]
-    """Gradients of `readout`; `gw[row[i]]` collects what weight[feature[i]] receives."""
-    for b in range(ptr.shape[0] - 1):
-        for i in range(ptr[b], ptr[b + 1]):
-            f, r = feature[i], row[i]
-            for c in range(y.shape[0]):
-                value = y[c, i] - absent[c]
-                total = y.dtype.type(0)
-                for k in range(g.shape[1]):
-                    total += g[b, k] * weight[f, c, k]
-                    gw[r, c, k] += value * g[b, k]
-                gy[c, i] = total
-                g_absent[c] -= total

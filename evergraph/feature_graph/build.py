@@ -1,0 +1,189 @@
+"""From a batch to its feature graphs, in the form that is cheapest for the data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from evergraph.feature_graph.dense import DenseGraph
+from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
+from evergraph.feature_graph.neighbors import Features, Neighbors
+from evergraph.feature_graph.rank_one import RankOneGraph
+from evergraph.feature_graph.support import SupportGraph
+from evergraph.sparse import SparseRows
+
+FeatureGraph = DenseGraph | SupportGraph | RankOneGraph
+Form = Literal["auto", "dense", "support", "support-torch"]
+
+SPARSE_BELOW = 0.25  # share of nonzeros under which dense input is worth compressing
+SMALL = 64  # features up to which it is not
+
+
+def feature_graph(
+    x: Features,
+    neighbors: Neighbors,
+    *,
+    hops: int = 1,
+    directed: bool = False,
+    normalization: Normalization = "symmetric",
+    dtype: torch.dtype | None = None,
+    form: Form = "auto",
+) -> FeatureGraph:
+    """Turn every node of a batch into a graph of its own, Eqs. (3)-(6).
+
+    Args:
+        x: features, `(*, C, F)` or sparse rows; the leading dimensions count the items.
+        neighbors: packed; their owners index the items.
+        hops: K, the number of hops; each has its own adjacency.
+        directed: leave out the transposed term of Eq. (4).
+        normalization: see `normalize`.
+        dtype: compute in this type; that of x if None, float32 for half precision.
+        form: which of the exact forms to use. `auto` picks it from the data; the others are
+            there to compare.
+
+    Example:
+        >>> x = torch.tensor([[[1.0, 0.0, 0.0, 1.0]]])
+        >>> neighbors = Neighbors(torch.ones(2, 1, 4), owner=torch.tensor([0, 0]))
+        >>> graph = feature_graph(x, neighbors, normalization="none")
+        >>> graph.adjacency[0, 0, 0].square().round()
+        tensor([[2., 1., 1., 2.],
+                [1., 0., 0., 1.],
+                [1., 0., 0., 1.],
+                [2., 1., 1., 2.]])
+    """
+    if normalization not in NORMALIZATIONS:
+        names = ", ".join(NORMALIZATIONS)
+        raise ValueError(f"normalization must be one of {names}, got {normalization!r}")
+    check(x, neighbors, hops)
+    return build(x, neighbors, hops, directed, normalization, dtype or _compute_type(x), form)
+
+
+def build(
+    x: Features,
+    neighbors: Neighbors,
+    hops: int,
+    directed: bool,
+    normalization: Normalization,
+    dtype: torch.dtype,
+    form: Form = "auto",
+) -> FeatureGraph:
+    """The same for a batch that has been checked."""
+    if form == "dense" or (form == "auto" and not _mostly_zero(x, neighbors)):
+        x, neighbors = _as_dense(x, neighbors, dtype)
+        if directed:
+            return RankOneGraph.build(x, neighbors, hops, normalization)
+        return DenseGraph.build(x, neighbors, hops, normalization)
+    x, neighbors = _as_sparse(x, neighbors, dtype)
+    if directed:
+        return RankOneGraph.build(x, neighbors, hops, normalization)
+    compiled = False if form == "support-torch" else None
+    return SupportGraph.build(x, neighbors, hops, normalization, compiled)
+
+
+def check(x: Features, neighbors: Neighbors, hops: int) -> None:
+    """Raise a ValueError that names the rule and the item if a batch cannot be used."""
+    if isinstance(x, Tensor) and x.dim() < 2:
+        raise ValueError(f"x must have shape (*, C, F), got {tuple(x.shape)}")
+    _check_widths(x, neighbors.features)
+    items = len(x) if isinstance(x, SparseRows) else math.prod(x.shape[:-2])
+    if len(neighbors):
+        low, high = int(neighbors.owner[0]), int(neighbors.owner[-1])  # sorted
+        if low < 0 or high >= items:
+            raise ValueError(
+                f"owner must lie in 0..{items - 1} for {items} items, got {low}..{high}"
+            )
+    if neighbors.hop is not None and len(neighbors):
+        low, high = (int(t) for t in neighbors.hop.aminmax())
+        if low < 1 or high > hops:
+            raise ValueError(f"hop must lie in 1..{hops}, got {low}..{high}; set hops={high}")
+    _check_finite(x, "item {row}")
+    _check_finite(neighbors.features, "neighbor {row} of item {owner}", neighbors.owner)
+    if neighbors.weight is not None and not math.isfinite(float(neighbors.weight.detach().sum())):
+        bad = ~torch.isfinite(neighbors.weight.detach().reshape(len(neighbors), -1)).all(-1)
+        if bool(bad.any()):
+            row = int(torch.nonzero(bad)[0])
+            raise ValueError(
+                f"edge weights must be finite, got {neighbors.weight[row].tolist()} for "
+                f"neighbor {row} of item {int(neighbors.owner[row])}"
+            )
+
+
+def _check_widths(x: Features, y: Features) -> None:
+    if isinstance(x, SparseRows) != isinstance(y, SparseRows):
+        raise ValueError("x and the neighbors must both be dense or both be sparse rows")
+    if isinstance(x, SparseRows) and isinstance(y, SparseRows):
+        if x.num_features != y.num_features:
+            raise ValueError(
+                f"neighbors must have the {x.num_features} features of x, got {y.num_features}"
+            )
+    elif isinstance(x, Tensor) and isinstance(y, Tensor) and x.shape[-2:] != y.shape[1:]:
+        raise ValueError(
+            f"neighbors must have shape (N, {x.shape[-2]}, {x.shape[-1]}) to go with x of shape "
+            f"{tuple(x.shape)}, got {tuple(y.shape)}"
+        )
+
+
+def _check_finite(features: Features, who: str, owner: Tensor | None = None) -> None:
+    values = features.values if isinstance(features, SparseRows) else features
+    values = values.detach()
+    if math.isfinite(float(values.sum())):  # one pass; a NaN or infinity would have stayed
+        return
+    bad = torch.nonzero(~torch.isfinite(values))
+    if not len(bad):
+        return  # finite numbers whose sum is not
+    place = tuple(bad[0].tolist())
+    value = float(values[place])
+    if isinstance(features, SparseRows):
+        row, feature = int(features.rows[place]), int(features.indices[place])
+    else:
+        shape = values.shape[:-2]
+        row = int(torch.tensor(place[:-2] or (0,)).mul(_strides(shape)).sum())
+        feature = place[-1]
+    name = who.format(row=row, owner=None if owner is None else int(owner[row]))
+    raise ValueError(f"features must be finite, got {value} at feature {feature} of {name}")
+
+
+def _strides(shape: torch.Size) -> Tensor:
+    return torch.tensor([math.prod(shape[i + 1 :]) for i in range(len(shape))] or [1])
+
+
+def _compute_type(x: Features) -> torch.dtype:
+    dtype = x.values.dtype if isinstance(x, SparseRows) else x.dtype
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def _mostly_zero(x: Features, neighbors: Neighbors) -> bool:
+    """Whether the support form is the cheaper one (and possible: one channel, fixed features)."""
+    if isinstance(x, SparseRows):
+        share = x.values.shape[0] / max(len(x) * x.num_features, 1)
+        return share < SPARSE_BELOW
+    y = neighbors.features
+    if x.dim() != 3 or x.shape[1] != 1 or x.shape[2] <= SMALL:
+        return False
+    if x.requires_grad or (isinstance(y, Tensor) and y.requires_grad):
+        return False
+    return int(torch.count_nonzero(x)) < SPARSE_BELOW * x.numel()
+
+
+def _as_dense(x: Features, neighbors: Neighbors, dtype: torch.dtype) -> tuple[Tensor, Neighbors]:
+    y = neighbors.features
+    if isinstance(x, SparseRows):
+        x = x.to_dense().unsqueeze(1)
+    if isinstance(y, SparseRows):
+        y = y.to_dense().unsqueeze(1)
+    return x.to(dtype), replace(neighbors, features=y.to(dtype))
+
+
+def _as_sparse(
+    x: Features, neighbors: Neighbors, dtype: torch.dtype
+) -> tuple[SparseRows, Neighbors]:
+    y = neighbors.features
+    if isinstance(x, Tensor):
+        x = SparseRows.from_dense(x.squeeze(1))
+    if isinstance(y, Tensor):
+        y = SparseRows.from_dense(y.squeeze(1))
+    return x.to(dtype), replace(neighbors, features=y.to(dtype))

@@ -1,0 +1,216 @@
+"""The exact sparse form: a feature graph only where x or its neighbors have anything.
+
+The symmetric adjacency `sgnroot(x mᵀ + m xᵀ)` is zero outside supp(x) × supp(m) and its
+transpose. On bags of words that leaves a few thousand numbers of millions. All items of a batch
+are laid out in one row of N present feature nodes, so that feature nodes have shape `(C, N)`:
+the `(*, C, F)` of the layers with no leading dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from evergraph.feature_graph import kernels, ops
+from evergraph.feature_graph.equations import Normalization, sgnroot
+from evergraph.feature_graph.neighbors import Neighbors
+from evergraph.sparse import SparseRows
+
+
+@dataclass(frozen=True)
+class Support:
+    """Which feature nodes of which item are present, item after item.
+
+    Attributes:
+        feature: `(N,)`, the feature at each position.
+        ptr: `(B + 1,)`; item b owns the positions `ptr[b]:ptr[b + 1]`.
+        width: `(B,)`; the first so many positions of an item are the support of x.
+        offset: `(B + 1,)`, where the stored adjacency of each item begins.
+        position: `(nnz,)`, where each entry of the neighbors lies.
+        num_features: F, present or not.
+    """
+
+    feature: Tensor
+    ptr: Tensor
+    width: Tensor
+    offset: Tensor
+    position: Tensor
+    num_features: int
+
+    @property
+    def num_items(self) -> int:
+        """B, the number of items."""
+        return self.width.shape[0]
+
+    @property
+    def num_nodes(self) -> int:
+        """All feature nodes, B · F, present or not."""
+        return self.num_items * self.num_features
+
+    @cached_property
+    def item(self) -> Tensor:
+        """The item of each position, `(N,)`."""
+        return torch.repeat_interleave(self.ptr.diff())
+
+    @cached_property
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """Row and column position of every stored adjacency entry, `(E,)` each."""
+        size = self.ptr.diff()
+        run = (2 * size - self.width)[self.item]
+        first = self.ptr[self.item]
+        in_x = torch.arange(self.item.shape[0], device=run.device) - first < self.width[self.item]
+        center = torch.nonzero(in_x).squeeze(-1)  # one run of entries for each node of supp(x)
+        owner = torch.repeat_interleave(run[center])
+        begin = run[center].cumsum(0) - run[center]
+        step = torch.arange(owner.shape[0], device=run.device) - begin[owner]
+        i = center[owner]
+        item = self.item[i]
+        mirrored = step >= size[item]
+        j = first[i] + torch.where(mirrored, step - size[item] + self.width[item], step)
+        return torch.where(mirrored, j, i), torch.where(mirrored, i, j)
+
+    def total(self, values: Tensor) -> Tensor:
+        """Sum over the positions of each item: `(*, N)` to `(*, B)`."""
+        out = values.new_zeros(*values.shape[:-1], self.num_items)
+        return out.index_add(-1, self.item, values)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Give each position the value of its item: `(*, B)` to `(*, N)`."""
+        return values[..., self.item]
+
+    def to_dense(self, values: Tensor, absent: Tensor | float = 0) -> Tensor:
+        """Lay `(C, N)` out as `(B, C, F)`, with one constant per channel elsewhere."""
+        dense = torch.as_tensor(absent, dtype=values.dtype, device=values.device)
+        shape = (self.num_items, self.num_features, values.shape[0])
+        return dense.expand(shape).index_put((self.item, self.feature), values.mT).mT
+
+
+def find_support(x: SparseRows, neighbors: Neighbors) -> tuple[Support, Tensor]:
+    """Lay out supp(x) and what the neighbors add; also returns the values of x, `(N,)`."""
+    y = neighbors.features
+    assert isinstance(y, SparseRows)
+    arrays = (x.indptr, x.indices, x.values, y.indptr, y.indices, neighbors.owner)
+    found = kernels.union_support(*(a.detach().cpu().numpy() for a in arrays), x.num_features)
+    tensors = (torch.from_numpy(a).to(x.values.device) for a in found)
+    feature, ptr, width, offset, values, position = tensors
+    return Support(feature, ptr, width, offset, position, x.num_features), values
+
+
+def support_mean(support: Support, neighbors: Neighbors, hops: int) -> Tensor:
+    """Eq. (5) on the support: the weighted mean of the neighbors, `(K * W, N)`."""
+    y = neighbors.features
+    assert isinstance(y, SparseRows)
+    components = neighbors.edge_components
+    shape = (hops * components, support.feature.shape[0])
+    values, weight = y.values, neighbors.weight
+    if ops.supports(values) and (weight is None or not weight.requires_grad):
+        out = values.new_zeros(shape)
+        hop = neighbors.owner[:0] if neighbors.hop is None else neighbors.hop
+        weight = values[:0] if weight is None else weight.to(values.dtype)
+        arrays = (support.position, values, y.indptr, neighbors.owner, hop)
+        weight = weight.reshape(-1, components)
+        kernels.accumulate(*(a.numpy() for a in (*arrays, weight)), hops, out.numpy())
+        return out
+    scale = neighbors.coefficients(support.num_items, hops, values.dtype)
+    row = y.rows
+    plane = torch.arange(components, device=row.device)
+    if neighbors.hop is not None:
+        plane = plane + (neighbors.hop[row].unsqueeze(-1) - 1) * components
+    place = plane * shape[1] + support.position.unsqueeze(-1)
+    terms = scale[row] * values.unsqueeze(-1)
+    flat = terms.new_zeros(shape[0] * shape[1])
+    return flat.index_add(0, place.flatten(), terms.flatten()).view(shape)
+
+
+@dataclass(frozen=True)
+class SupportGraph:
+    """The undirected feature graphs of a batch, on their support.
+
+    Attributes:
+        nodes: the feature nodes of Eq. (3), `(1, N)`.
+        support: what lies where.
+        neighbors: as sparse rows.
+        hat: the stored entries of Â, `(P, E)`, in the order of `support.pairs`.
+        compiled: use the compiled loops; the same in plain torch otherwise.
+    """
+
+    nodes: Tensor
+    support: Support
+    neighbors: Neighbors
+    hat: Tensor
+    compiled: bool
+
+    @classmethod
+    def build(
+        cls,
+        x: SparseRows,
+        neighbors: Neighbors,
+        hops: int,
+        normalization: Normalization,
+        compiled: bool | None = None,
+    ) -> SupportGraph:
+        """Lay out the support and compute Eqs. (4)-(5) on it."""
+        support, values = find_support(x, neighbors)
+        m = support_mean(support, neighbors, hops)
+        if compiled is None:
+            compiled = ops.supports(values, m)
+        if compiled:
+            layout = (support.ptr, support.width, support.offset)
+            hat = ops.normalized_adjacency(values, m, *layout, normalization)
+        else:
+            hat = _torch_adjacency(values, m, support, normalization)
+        return cls(values.unsqueeze(0), support, neighbors, hat, compiled)
+
+    @property
+    def layout(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What the compiled loops need to find their way."""
+        return self.support.ptr, self.support.width, self.support.offset
+
+    @property
+    def adjacency(self) -> Tensor:
+        """The same as dense matrices, `(B, P, 1, F, F)`: for a look, not for work."""
+        row, column = self.support.pairs
+        item, feature = self.support.item[row], self.support.feature
+        size = (self.support.num_items, self.support.num_features, self.support.num_features)
+        dense = self.hat.new_zeros(*size, self.hat.shape[0])
+        dense = dense.index_put((item, feature[row], feature[column]), self.hat.mT)
+        return dense.movedim(-1, 1).unsqueeze(2)
+
+    def across_channels(self) -> SupportGraph:
+        """One adjacency already serves all channels."""
+        return self
+
+    def propagate(self, z: Tensor) -> Tensor:
+        """Â z: `(C, N)` to `(P * C, N)`."""
+        if self.compiled:
+            return ops.product(self.hat, *self.layout, z).flatten(0, 1)
+        row, column = self.support.pairs
+        terms = self.hat.unsqueeze(1) * z[:, column]
+        out = terms.new_zeros(*terms.shape[:2], z.shape[1])
+        return out.index_add(-1, row, terms).flatten(0, 1)
+
+    def adjoint(self, g: Tensor) -> Tensor:
+        """Σ_p Âᵀ_p g_p: `(P * C, N)` to `(C, N)`."""
+        g = g.unflatten(0, (self.hat.shape[0], -1))
+        if self.compiled:
+            return ops.adjoint(self.hat, *self.layout, g)
+        row, column = self.support.pairs
+        terms = (self.hat.unsqueeze(1) * g[..., row]).sum(0)
+        return terms.new_zeros(g.shape[1:]).index_add(-1, column, terms)
+
+
+def _torch_adjacency(x: Tensor, m: Tensor, support: Support, how: Normalization) -> Tensor:
+    row, column = support.pairs
+    value = sgnroot(x[row] * m[:, column] + m[:, row] * x[column])
+    degree = torch.zeros_like(m).index_add(-1, row, value.abs())
+    degree = degree.masked_fill(degree == 0, 1)
+    if how == "row":
+        return value / degree[:, row]
+    if how == "column":
+        return value / degree[:, column]
+    if how == "symmetric":
+        return value / (degree.sqrt()[:, row] * degree.sqrt()[:, column])
+    return value
