@@ -56,12 +56,13 @@ class Dataset:
 
 
 def split_by_class(
-    labels: Tensor, *, train: float = 0.6, test: float = 0.2, seed: int = 0
+    labels: Tensor | None, *, train: float = 0.6, test: float = 0.2, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Draw training and test nodes class by class, so that every class is in both.
 
     Of a class of n nodes, `train * n` and `test * n` (rounded, at least one each where n allows)
-    are drawn; the rest is left over for choices. Nodes without a label are in neither part.
+    are drawn; the rest is left over for choices. Nodes without a label are in neither part, and
+    both parts are empty if there are no labels at all.
 
     Returns:
         Two sorted int64 tensors of node numbers.
@@ -73,7 +74,7 @@ def split_by_class(
     """
     if not 0 < train <= 1 or not 0 <= test <= 1 or train + test > 1:
         raise ValueError(f"train and test are shares that add up to at most 1, got {train}, {test}")
-    values = labels.cpu().numpy()
+    values = np.empty(0, dtype=np.int64) if labels is None else labels.cpu().numpy()
     order = np.random.default_rng(seed).permutation(len(values))
     order = order[np.argsort(values[order], kind="stable")]
     order = order[values[order] >= 0]
@@ -85,6 +86,20 @@ def split_by_class(
     chosen = np.sort(order[rank < num_train])
     held_out = np.sort(order[(rank >= num_train) & (rank < num_train + num_test)])
     return torch.from_numpy(chosen), torch.from_numpy(held_out)
+
+
+def split_by_name(parts: Sequence[object]) -> tuple[Tensor, Tensor]:
+    """The nodes marked "train" and those marked "test", as node numbers.
+
+    Example:
+        >>> split_by_name(["train", "test", None, "train"])
+        (tensor([0, 3]), tensor([1]))
+    """
+    train, test = (
+        torch.tensor([node for node, part in enumerate(parts) if part == wanted], dtype=torch.int64)
+        for wanted in ("train", "test")
+    )
+    return train, test
 
 
 def encode_labels(values: Sequence[object]) -> tuple[Tensor, tuple[str, ...]]:

@@ -1,0 +1,193 @@
+"""Data sets: one file a source, and `load`, which finds them by name.
+
+A published data set is looked for in the user's data root (an argument, or EVERGRAPH_DATA), in
+the cache, on the web and in a wheel; `generated` and `generated-arxiv` need none of these, and a
+path is read as the user's own folder of `nodes` and `edges`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from evergraph.dataset import Dataset, split_by_class
+from evergraph.datasets.catalog import SOURCES, Source
+from evergraph.datasets.convert import from_networkx, from_pyg
+from evergraph.datasets.fetch import (
+    DatasetCorrupt,
+    DatasetNotFound,
+    Progress,
+    cache_folder,
+    find,
+    obtain,
+)
+from evergraph.datasets.folder import read_folder
+from evergraph.datasets.generate import PRESETS, Growth, generate
+from evergraph.datasets.linqs import read_linqs
+from evergraph.datasets.npz import read_npz
+from evergraph.datasets.ogb import read_ogb
+from evergraph.datasets.planetoid import read_planetoid
+
+__all__ = [
+    "NAMES",
+    "Available",
+    "Dataset",
+    "DatasetCorrupt",
+    "DatasetNotFound",
+    "Growth",
+    "Progress",
+    "available",
+    "cache_folder",
+    "from_networkx",
+    "from_pyg",
+    "generate",
+    "load",
+    "read_folder",
+]
+
+_GENERATED = {"generated": "citation", "generated-arxiv": "arxiv"}
+
+NAMES: tuple[str, ...] = (*SOURCES, *_GENERATED)
+"""Every name that `load` knows."""
+
+Split = Literal["own", "planetoid", "random"]
+
+
+def load(
+    name: str | Path,
+    root: str | Path | None = None,
+    *,
+    split: Split = "own",
+    directed: bool | None = None,
+    seed: int = 0,
+    fetch: bool = True,
+    verify: bool = True,
+    cache: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Load a data set by name, or the user's own from a folder.
+
+    Args:
+        name: one of `NAMES`, or a path to a folder with `nodes` and `edges`.
+        root: the user's folder of data sets; by default what EVERGRAPH_DATA names.
+        split: `own` is the paper's for Cora, Citeseer and Pubmed, OGB's for ogbn-arxiv, the
+            column `split` of a folder, and else random; `planetoid` is the public one of the
+            Planetoid files; `random` draws 60 % of each class for training and 20 % for testing.
+        directed: overrides whether neighbors count in one direction only.
+        seed: of the generator and of random splits.
+        fetch: whether the network may be used.
+        verify: whether files are compared with their published checksums.
+        cache: where fetched files are kept; by default the user's cache folder.
+        progress: called while something is fetched.
+
+    Raises:
+        DatasetNotFound: if no source has it; says what was tried.
+        DatasetCorrupt: if a file is truncated or altered.
+
+    Example:
+        >>> dataset = load("generated")
+        >>> dataset.graph.num_nodes, len(dataset.train), len(dataset.test)
+        (2000, 1201, 400)
+    """
+    if split not in ("own", "planetoid", "random"):
+        raise ValueError(f"split must be own, planetoid or random, got {split!r}")
+    if split == "planetoid" and not _is_planetoid(name):
+        known = ", ".join(other for other in SOURCES if _is_planetoid(other))
+        raise ValueError(f"split='planetoid' exists for {known}, got {str(name)!r}")
+    if name in _GENERATED:
+        dataset = generate(_GENERATED[str(name)], seed, str(name))
+    elif name in SOURCES:
+        source = SOURCES[str(name)]
+        place = obtain(source, root, cache, fetch=fetch, verify=verify, progress=progress)
+        dataset = _read(source, place, split, seed)
+    else:
+        dataset = read_folder(_own_folder(name), directed=bool(directed), seed=seed)
+    if split == "random":
+        train, test = split_by_class(dataset.graph.labels, seed=seed)
+        dataset = replace(dataset, train=train, test=test)
+    if directed is not None and directed != dataset.graph.directed:
+        dataset = replace(dataset, graph=replace(dataset.graph, directed=directed))
+    return dataset
+
+
+def _is_planetoid(name: str | Path) -> bool:
+    return name in SOURCES and SOURCES[str(name)].files[0].startswith("ind.")
+
+
+def _read(source: Source, folder: Path, split: Split, seed: int) -> Dataset:
+    if source.name == "cora":
+        dataset = read_linqs(folder)
+    elif source.name == "ogbn-arxiv":
+        dataset = read_ogb(folder)
+    elif _is_planetoid(source.name):
+        short = source.name.removesuffix("-planetoid")
+        dataset = read_planetoid(folder, short, "planetoid" if split == "planetoid" else "paper")
+    else:
+        dataset = read_npz(folder / source.files[0], source.name, seed)
+    return replace(dataset, name=source.name, graph=replace(dataset.graph, name=source.name))
+
+
+def _own_folder(name: str | Path) -> Path:
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    if isinstance(name, Path) or os.sep in name:
+        raise DatasetNotFound(f"{folder} is not a folder; it must hold nodes and edges")
+    close = difflib.get_close_matches(name, NAMES, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise DatasetNotFound(
+        f"a data set must be one of {', '.join(NAMES)}, or a folder with nodes and edges, got "
+        f"{name!r}{hint}"
+    )
+
+
+@dataclass(frozen=True)
+class Available:
+    """One line of the list of data sets.
+
+    Attributes:
+        name: what `load` calls it.
+        state: `present`, `fetchable`, `missing` (fetching is turned off) or `generated`.
+        where: the folder if it is present, else where it can be fetched from.
+        nodes: as published.
+        edges: as published.
+        features: as published.
+        classes: as published.
+    """
+
+    name: str
+    state: Literal["present", "fetchable", "missing", "generated"]
+    where: str
+    nodes: int
+    edges: int
+    features: int
+    classes: int
+
+
+def available(
+    root: str | Path | None = None, cache: str | Path | None = None, *, fetch: bool = True
+) -> list[Available]:
+    """What is there, what can be fetched, and what can be generated; no network is used.
+
+    Example:
+        >>> [entry.name for entry in available() if entry.state == "generated"]
+        ['generated', 'generated-arxiv']
+    """
+    entries = []
+    for source in SOURCES.values():
+        folder = find(source, root, cache)
+        counts = source.nodes, source.edges, source.features, source.classes
+        if folder is not None:
+            entries.append(Available(source.name, "present", str(folder), *counts))
+        else:
+            state: Literal["fetchable", "missing"] = "fetchable" if fetch else "missing"
+            entries.append(Available(source.name, state, source.how, *counts))
+    for name, preset in _GENERATED.items():
+        growth = PRESETS[preset]
+        edges = round(growth.nodes * growth.citations)
+        counts = growth.nodes, edges, growth.features, growth.classes
+        entries.append(Available(name, "generated", "no files needed", *counts))
+    return entries

@@ -1,0 +1,166 @@
+"""Graphs that already live in another library: PyG `Data` and NetworkX graphs.
+
+Both are read through their attributes alone, so neither library has to be imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from evergraph.dataset import Dataset, encode_labels, sparse_rows, split_by_class, split_by_name
+from evergraph.graph import Graph
+from evergraph.sparse import SparseRows
+
+Owners = Sequence[tuple[str, Mapping[str, Any]]]
+"""What to call each node (or edge) in messages, and its attributes."""
+
+
+def from_pyg(
+    data: Any, *, name: str = "pyg", directed: bool | None = None, seed: int = 0
+) -> Dataset:
+    """Take over a PyG `Data` object.
+
+    Reads `x` (dense or sparse), `edge_index`, `y`, `edge_weight` or `edge_attr`, `time` or
+    `node_year`, `train_mask` and `test_mask`; all but the first two may be missing. Without
+    masks, 60 % of each class are drawn for training and 20 % for testing.
+
+    Args:
+        data: the object.
+        name: what to call it.
+        directed: by default, what `data.is_directed()` says.
+        seed: of the split.
+    """
+    for needed in ("x", "edge_index"):
+        if getattr(data, needed, None) is None:
+            raise ValueError(f"a PyG graph must have {needed!r}, got only {_keys(data)}")
+    weight = _first(data, "edge_weight", "edge_attr")
+    labels = _flat(getattr(data, "y", None))
+    graph = Graph(
+        features=_pyg_features(data.x),
+        edges=data.edge_index.long(),
+        labels=None if labels is None else labels.long(),
+        weight=None if weight is None else weight.float(),
+        time=_flat(_first(data, "time", "node_year")),
+        directed=bool(data.is_directed()) if directed is None else directed,
+        name=name,
+    )
+    train, test = _pyg_split(data, graph.labels, seed)
+    return Dataset(graph, train, test, name, "a PyG graph")
+
+
+def _keys(data: Any) -> str:
+    keys = data.keys() if callable(data.keys) else data.keys
+    return ", ".join(sorted(keys)) or "nothing"
+
+
+def _first(data: Any, *names: str) -> Any:
+    return next((value for name in names if (value := getattr(data, name, None)) is not None), None)
+
+
+def _flat(values: Tensor | None) -> Tensor | None:
+    if values is not None and values.dim() == 2 and values.shape[1] == 1:
+        return values[:, 0]
+    return values
+
+
+def _pyg_features(x: Tensor) -> Tensor | SparseRows:
+    if x.layout == torch.strided:
+        return x.float() if not x.is_floating_point() else x
+    entries = x.to_sparse_coo().coalesce()
+    row, column = entries.indices().cpu().numpy()
+    return sparse_rows(row, column, entries.values().cpu().numpy(), (x.shape[0], x.shape[1]))
+
+
+def _pyg_split(data: Any, labels: Tensor | None, seed: int) -> tuple[Tensor, Tensor]:
+    masks: list[Any] = [getattr(data, name, None) for name in ("train_mask", "test_mask")]
+    if any(mask is None for mask in masks):
+        return split_by_class(labels, seed=seed)
+    for name, mask in zip(("train_mask", "test_mask"), masks, strict=True):
+        if mask.dim() != 1:
+            raise ValueError(
+                f"{name} must have shape (N,), got {tuple(mask.shape)}; choose one split, as in "
+                f"data.{name}[:, 0]"
+            )
+    train, test = (mask.nonzero().flatten() for mask in masks)
+    return train, test
+
+
+def from_networkx(graph: Any, *, name: str = "networkx", seed: int = 0) -> Dataset:
+    """Take over a NetworkX graph, directed or not; nodes are numbered in its own order.
+
+    Reads the node attributes `x` (a number or a sequence of them; needed), `label`, `time` and
+    `split` (train or test), and the edge attribute `weight` (a number or a sequence of them). An
+    attribute other than `label` and `split` must be on all nodes (edges) or on none.
+
+    Example:
+        >>> import networkx
+        >>> ring = networkx.cycle_graph(5)
+        >>> for node in ring:
+        ...     ring.nodes[node].update(x=[1.0, node], label="even" if node % 2 == 0 else "odd")
+        >>> from_networkx(ring).graph.class_names
+        ('even', 'odd')
+    """
+    number = {node: index for index, node in enumerate(graph.nodes)}
+    nodes = [(f"node {node!r}", values) for node, values in graph.nodes(data=True)]
+    edges = list(graph.edges(data=True))
+    features = _stack(nodes, "x")
+    if features is None:
+        raise ValueError("a NetworkX graph must have the node attribute 'x', the features")
+    labels: Tensor | None = None
+    class_names: tuple[str, ...] = ()
+    if any("label" in values for _, values in nodes):
+        labels, class_names = encode_labels([values.get("label") for _, values in nodes])
+    pairs = [(number[source], number[target]) for source, target, _ in edges]
+    weight = _stack([(f"edge {edge[:2]!r}", edge[2]) for edge in edges], "weight")
+    built = Graph(
+        features=(features.unsqueeze(1) if features.dim() == 1 else features).float(),
+        edges=torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T.contiguous(),
+        labels=labels,
+        weight=None if weight is None else weight.float(),
+        time=_stack(nodes, "time"),
+        directed=graph.is_directed(),
+        class_names=class_names,
+        name=name,
+    )
+    train, test = _networkx_split(nodes, labels, seed)
+    return Dataset(built, train, test, name, "a NetworkX graph")
+
+
+def _stack(owners: Owners, attribute: str) -> Tensor | None:
+    """One float64 row per owner; None if no owner has the attribute."""
+    if not any(attribute in values for _, values in owners):
+        return None
+    rows: list[NDArray[np.float64]] = []
+    for owner, values in owners:
+        if attribute not in values:
+            raise ValueError(f"{owner} must have {attribute!r}, as others have it")
+        try:
+            row = np.asarray(values[attribute], dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{attribute!r} must be a number or a sequence of numbers, but that of {owner} is "
+                f"{values[attribute]!r}"
+            ) from None
+        if rows and row.shape != rows[0].shape:
+            raise ValueError(
+                f"{attribute!r} must have the same shape everywhere, but {owner} has {row.shape} "
+                f"and the first has {rows[0].shape}"
+            )
+        rows.append(row)
+    return torch.from_numpy(np.stack(rows))
+
+
+def _networkx_split(owners: Owners, labels: Tensor | None, seed: int) -> tuple[Tensor, Tensor]:
+    parts = [values.get("split") for _, values in owners]
+    if all(part is None for part in parts):
+        return split_by_class(labels, seed=seed)
+    for (owner, _), part in zip(owners, parts, strict=True):
+        if part not in ("train", "test", "valid", None):
+            raise ValueError(f"'split' must be train, test or valid, but {owner} has {part!r}")
+    return split_by_name(parts)

@@ -1,0 +1,286 @@
+"""A seeded generator of growing, citation-like graphs that needs no data and no network.
+
+Nodes arrive one after the other, each in a year, each on one topic, and cite earlier nodes,
+mostly of their own topic. Some nodes attract far more citations than others (a degree-corrected
+stochastic block model), topics gain and lose popularity over the years, and features are topic
+words or dense embeddings. Everything is drawn in whole arrays: a million nodes take seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from evergraph.dataset import Dataset, sparse_rows, split_by_class
+from evergraph.graph import Graph
+from evergraph.sparse import SparseRows
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_CHUNK = 1 << 16  # nodes whose features are drawn at a time, so that memory stays bounded
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a generated graph grows.
+
+    Attributes:
+        nodes: N.
+        citations: made by a node, on average.
+        classes: the number of topics.
+        features: F, the size of the vocabulary or of an embedding.
+        words: of a node, on average; 0 makes dense embeddings instead.
+        signal: the share of words that come from the topic; of an embedding, the deviation
+            between topics, where the noise has deviation 1.
+        homophily: the share of citations that stay within the topic.
+        recency: 0 cites old and new alike; more prefers the new.
+        skew: how unevenly citations are received; 0 is evenly, 1 is extremely so.
+        years: the first and the last one.
+        yearly: by which factor the number of arrivals grows from year to year.
+        test: the share of nodes to test on.
+        train: the share of nodes to train on.
+        by_time: trains on the oldest nodes and tests on the newest, instead of class by class.
+    """
+
+    nodes: int = 2_000
+    citations: float = 4.0
+    classes: int = 7
+    features: int = 500
+    words: float = 18.0
+    signal: float = 0.25
+    homophily: float = 0.7
+    recency: float = 1.0
+    skew: float = 0.5
+    years: tuple[int, int] = (1991, 2020)
+    yearly: float = 1.08
+    train: float = 0.6
+    test: float = 0.2
+    by_time: bool = False
+
+    def __post_init__(self) -> None:
+        """Reject sizes and shares that no graph can have."""
+        for name in ("nodes", "classes", "features"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.classes > self.nodes:
+            raise ValueError(f"classes must be at most nodes, got {self.classes} > {self.nodes}")
+        if not 0 <= self.citations <= (self.nodes - 1) / 8:
+            raise ValueError(
+                "citations must be from 0 to an eighth of the other nodes, "
+                f"{(self.nodes - 1) / 8:g}, got {self.citations}"
+            )
+        for name in ("homophily", "signal", "train", "test"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1, got {getattr(self, name)}")
+        if not 0 <= self.skew < 1:
+            raise ValueError(f"skew must be from 0 to below 1, got {self.skew}")
+        if self.train + self.test > 1:
+            raise ValueError(f"train + test must be at most 1, got {self.train + self.test:g}")
+        if self.words < 0 or self.recency < 0 or self.yearly <= 0:
+            raise ValueError(
+                "words and recency must be at least 0 and yearly above 0, got "
+                f"{self.words}, {self.recency} and {self.yearly}"
+            )
+        if self.years[0] > self.years[1]:
+            raise ValueError(f"years must be in order, got {self.years}")
+
+
+PRESETS: Mapping[str, Growth] = {
+    "citation": Growth(),
+    "arxiv": Growth(
+        nodes=169_343,
+        citations=1_166_243 / 169_343,
+        classes=40,
+        features=128,
+        words=0,
+        signal=0.25,
+        years=(1991, 2020),
+        yearly=1.12,
+        train=90_941 / 169_343,
+        test=48_603 / 169_343,
+        by_time=True,
+    ),
+}
+
+
+def generate(growth: Growth | str = "citation", seed: int = 0, name: str = "generated") -> Dataset:
+    """Grow a graph; the same growth and seed give the same graph.
+
+    Nodes are numbered in the order of arrival, an edge goes from a node to an earlier one that it
+    cites, and the time of a node is its year.
+
+    Args:
+        growth: the settings, or the name of a preset: `citation` (small, topic words) or `arxiv`
+            (the size of ogbn-arxiv, dense).
+        seed: of all randomness.
+        name: what to call it.
+
+    Example:
+        >>> dataset = generate(Growth(nodes=200, citations=3))
+        >>> dataset.graph.num_nodes, dataset.graph.num_edges, dataset.generated
+        (200, 600, True)
+        >>> bool((dataset.graph.edges[1] < dataset.graph.edges[0]).all())
+        True
+    """
+    if isinstance(growth, str):
+        if growth not in PRESETS:
+            raise ValueError(f"growth must be one of {', '.join(PRESETS)}, got {growth!r}")
+        growth = PRESETS[growth]
+    rng = np.random.default_rng(seed)
+    years = _years(growth)
+    topics = _topics(rng, growth, years)
+    labels = torch.from_numpy(topics)
+    graph = Graph(
+        features=_bags(rng, growth, topics) if growth.words else _embeddings(rng, growth, topics),
+        edges=torch.from_numpy(_citations(rng, growth, topics)),
+        labels=labels,
+        time=torch.from_numpy(years),
+        directed=True,
+        class_names=tuple(f"topic {topic}" for topic in range(growth.classes)),
+        name=name,
+    )
+    if growth.by_time:
+        train = torch.arange(round(growth.train * growth.nodes))
+        test = torch.arange(growth.nodes - round(growth.test * growth.nodes), growth.nodes)
+    else:
+        train, test = split_by_class(labels, train=growth.train, test=growth.test, seed=seed)
+    return Dataset(graph, train, test, name, f"generated with seed {seed}", generated=True)
+
+
+def _years(growth: Growth) -> Ints:
+    """The year of each node, never decreasing."""
+    first, last = growth.years
+    share = np.cumsum(growth.yearly ** np.arange(last - first + 1, dtype=np.float64))
+    when = (np.arange(growth.nodes) + 0.5) / growth.nodes
+    return first + np.searchsorted(share / share[-1], when)
+
+
+def _topics(rng: np.random.Generator, growth: Growth, years: Ints) -> Ints:
+    """The topic of each node; each topic has a trend of its own over the years."""
+    level, trend = rng.normal(0, 0.5, growth.classes), rng.normal(0, 1.5, growth.classes)
+    topics = np.empty(growth.nodes, dtype=np.int64)
+    first, last = growth.years
+    for year in range(first, last + 1):
+        mine = slice(*np.searchsorted(years, [year, year + 1]))
+        popularity = np.exp(level + trend * (year - first) / max(last - first, 1))
+        count = mine.stop - mine.start
+        topics[mine] = rng.choice(growth.classes, count, p=popularity / popularity.sum())
+    # However small the graph, no topic is empty.
+    topics[rng.permutation(growth.nodes)[: growth.classes]] = np.arange(growth.classes)
+    return topics
+
+
+def _citations(rng: np.random.Generator, growth: Growth, topics: Ints) -> Ints:
+    """Exactly `nodes * citations` distinct edges (rounded), `(2, E)`."""
+    wanted = round(growth.nodes * growth.citations)
+    attraction = rng.random(growth.nodes) ** -growth.skew  # a power law
+    activity = np.cumsum(
+        np.r_[0.0, rng.lognormal(0, 0.7, growth.nodes - 1)]
+    )  # the first cites none
+    pools = _Pools.build(attraction, topics)
+    keys = np.empty(0, dtype=np.int64)
+    for _ in range(100):
+        missing = wanted - len(keys)
+        if missing <= 0:
+            break
+        draws = missing + missing // 8 + 16
+        points = np.sort(rng.random(draws)) * activity[-1]  # in order, they are found faster
+        source = np.searchsorted(activity, points, side="right")
+        source = np.minimum(source, growth.nodes - 1)
+        target = pools.draw(rng, source, growth)
+        keys = _distinct(np.concatenate([keys, source * growth.nodes + target]))
+    if len(keys) < wanted:
+        raise ValueError(
+            f"{wanted} distinct citations do not fit among {growth.nodes} nodes with skew "
+            f"{growth.skew} and recency {growth.recency}; ask for fewer citations"
+        )
+    keys = np.sort(rng.choice(keys, wanted, replace=False))
+    return np.stack(np.divmod(keys, growth.nodes))
+
+
+def _distinct(keys: Ints) -> Ints:
+    """Sorted and without repeats; for arrays like these far faster than np.unique."""
+    keys = np.sort(keys)
+    return keys[np.diff(keys, prepend=-1) > 0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Pools:
+    """Whom a node may cite: those before it, of its own topic or of any.
+
+    Attributes:
+        order: `(N,)`, nodes sorted by topic, then by arrival.
+        place: `(N,)`, where each node stands in `order`.
+        start: `(N,)`, where each node's topic begins in `order`.
+        by_topic: `(N + 1,)`, the attraction of all nodes before, summed along `order`.
+        by_arrival: `(N + 1,)`, the same, summed in the order of arrival.
+    """
+
+    order: Ints
+    place: Ints
+    start: Ints
+    by_topic: Floats
+    by_arrival: Floats
+
+    @classmethod
+    def build(cls, attraction: Floats, topics: Ints) -> _Pools:
+        order = np.argsort(topics, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        counts = np.bincount(topics)
+        start = (np.cumsum(counts) - counts)[topics]
+        by_topic, by_arrival = (
+            np.concatenate([[0.0], np.cumsum(part)]) for part in (attraction[order], attraction)
+        )
+        return cls(order, place, start, by_topic, by_arrival)
+
+    def draw(self, rng: np.random.Generator, source: Ints, growth: Growth) -> Ints:
+        """An earlier node for each source, in proportion to its attraction."""
+        # The sums make a line on which each node owns a stretch as long as its attraction.
+        point = rng.random(len(source)) ** (1 / (1 + growth.recency))
+        place, start = self.place[source], self.start[source]
+        within = (rng.random(len(source)) < growth.homophily) & (place > start)
+        low = np.where(within, self.by_topic[start], 0.0)
+        high = np.where(within, self.by_topic[place], self.by_arrival[source])
+        value = low + point * (high - low)
+        in_topic = np.searchsorted(self.by_topic, value, side="right") - 1
+        in_topic = self.order[np.clip(in_topic, start, np.maximum(place - 1, start))]
+        in_all = np.searchsorted(self.by_arrival, value, side="right") - 1
+        target: Ints = np.where(within, in_topic, np.clip(in_all, 0, source - 1))
+        return target
+
+
+def _bags(rng: np.random.Generator, growth: Growth, topics: Ints) -> SparseRows:
+    """Sets of words. Topics use the same frequencies, each for other words."""
+    frequency = 1 / (np.arange(growth.features) + 3.0)  # Zipf's law, flattened at the top
+    line = np.cumsum(frequency / frequency.sum())
+    dialect = np.stack([rng.permutation(growth.features) for _ in range(growth.classes)])
+    rows, words = [], []
+    for first in range(0, growth.nodes, _CHUNK):
+        chunk = topics[first : first + _CHUNK]
+        row = np.repeat(np.arange(len(chunk)), rng.poisson(growth.words, len(chunk)))
+        word = np.minimum(np.searchsorted(line, rng.random(len(row))), growth.features - 1)
+        topical = rng.random(len(row)) < growth.signal
+        word = np.where(topical, dialect[chunk[row], word], word)
+        key = _distinct(row * growth.features + word)
+        rows.append(first + key // growth.features)
+        words.append(key % growth.features)
+    shape = growth.nodes, growth.features
+    return sparse_rows(np.concatenate(rows), np.concatenate(words), 1.0, shape)
+
+
+def _embeddings(rng: np.random.Generator, growth: Growth, topics: Ints) -> torch.Tensor:
+    """Normal noise around a center per topic."""
+    centers = rng.standard_normal((growth.classes, growth.features), dtype=np.float32)
+    centers *= np.float32(growth.signal)
+    features = np.empty((growth.nodes, growth.features), dtype=np.float32)
+    for first in range(0, growth.nodes, _CHUNK):
+        part = features[first : first + _CHUNK]
+        rng.standard_normal(dtype=np.float32, out=part)
+        part += centers[topics[first : first + _CHUNK]]
+    return torch.from_numpy(features)
