@@ -170,7 +170,7 @@ def _from_web(source: Source, cache: Path, progress: Progress) -> None:
 
 def _ask(address: str) -> None:
     """Fail within seconds if nobody answers; a look-up of the name alone could hang for longer."""
-    answer: list[OSError] = [OSError(f"no answer within {_SECONDS_TO_CONNECT:g} s")]
+    answer: list[Exception] = [OSError(f"no answer within {_SECONDS_TO_CONNECT:g} s")]
 
     def knock() -> None:
         request = urllib.request.Request(address, method="HEAD")
@@ -180,7 +180,7 @@ def _ask(address: str) -> None:
         except urllib.error.HTTPError as error:
             error.close()
             answer.clear()  # it answered, if only to refuse this kind of question
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             answer[0] = error
 
     thread = threading.Thread(target=knock, daemon=True)

@@ -27,7 +27,7 @@ def read_npz(path: Path, name: str, seed: int = 0) -> Dataset:
         seed: of the split.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             row, column, value, shape = _matrix(arrays, "attr")
             source, target, _, _ = _matrix(arrays, "adj")
             labels = torch.from_numpy(arrays["labels"].astype(np.int64))
