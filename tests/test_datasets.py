@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
+import io
 import os
-import threading
 import time
+import urllib.error
 import urllib.request
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from email.message import Message
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -154,37 +156,23 @@ def test_only_the_needed_files_of_an_archive_are_kept(cache: Path, tmp_path: Pat
         fetch.obtain(replace(source, address=broken.as_uri()), None, cache / "other")
 
 
-class Breaking(http.server.BaseHTTPRequestHandler):
+class ShortReply(io.BytesIO):
     """Promises more than it sends."""
 
-    def do_HEAD(self) -> None:
-        self.send_response(405)
-        self.end_headers()
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "1000")
-        self.end_headers()
-        self.wfile.write(b"x" * 10)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def breaking_server() -> Iterator[str]:
-    with http.server.HTTPServer(("127.0.0.1", 0), Breaking) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    headers: ClassVar = {"Content-Length": "1000"}
 
 
 def test_a_download_that_breaks_off_is_refused(
-    cache: Path, breaking_server: str, monkeypatch: pytest.MonkeyPatch
+    cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("no_proxy", "*")
-    with pytest.raises(DatasetNotFound, match="broke off after 10 of 1000 bytes"):
-        fetch.obtain(replace(TOY, address=breaking_server), None, cache)
+    def answer(request: object, **_: object) -> ShortReply:
+        if isinstance(request, urllib.request.Request):  # the question whether anybody is there
+            raise urllib.error.HTTPError(request.full_url, 405, "no HEAD", Message(), None)
+        return ShortReply(b"x" * 10)
+
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    with pytest.raises(DatasetNotFound, match=r"toy\.a broke off after 10 of 1000 bytes"):
+        fetch.obtain(replace(TOY, address="http://toy.invalid"), None, cache)
     assert leftovers(cache) == []
 
 

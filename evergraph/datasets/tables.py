@@ -95,12 +95,10 @@ def _as_numbers(
             return array
     except (TypeError, ValueError):
         pass  # some value is no number; the search below says which
-    for line, value in zip(lines, values, strict=True):
-        if not _is_number(value):
-            raise ValueError(
-                f"{_where(path, line)}: column {column!r} must be a finite number, got {value!r}"
-            )
-    raise ValueError(f"{path}: column {column!r} must hold numbers")
+    line, value = next(pair for pair in zip(lines, values, strict=True) if not _is_number(pair[1]))
+    raise ValueError(
+        f"{_where(path, line)}: column {column!r} must be a finite number, got {value!r}"
+    )
 
 
 def _is_number(value: Any) -> bool:
