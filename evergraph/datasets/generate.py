@@ -178,7 +178,7 @@ def _topics(rng: np.random.Generator, growth: Growth, years: Ints) -> Ints:
 def _citations(rng: np.random.Generator, growth: Growth, topics: Ints) -> Ints:
     """Exactly `nodes * citations` distinct edges (rounded), `(2, E)`."""
     wanted = round(growth.nodes * growth.citations)
-    attraction = rng.random(growth.nodes) ** -growth.skew  # a power law
+    attraction = (1 - rng.random(growth.nodes)) ** -growth.skew  # a power law, never infinite
     activity = np.cumsum(
         np.r_[0.0, rng.lognormal(0, 0.7, growth.nodes - 1)]
     )  # the first cites none
