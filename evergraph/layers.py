@@ -8,11 +8,10 @@ all nodes that are not there share one value per channel, called *absent*.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, embedding, leaky_relu, linear, softsign
+from torch.nn.functional import dropout, leaky_relu, linear, softsign
 
 from evergraph.feature_graph import (
     DenseGraph,
@@ -99,7 +98,7 @@ class FeatureTransform(nn.Module):
         if self.concatenate:
             propagated = torch.cat([propagated, plain], dim=-2)
         out = linear(propagated.flatten(-2), self.weight.flatten(1))
-        return out.unflatten(-1, self.shape)
+        return out.view(*out.shape[:-1], *self.shape)
 
     def _on_support(self, graph: FeatureGraph) -> tuple[Tensor, Tensor]:
         """`(W Â) x` in place of `W (Â x)`: W Â is made once per item and serves all neighbors."""
@@ -115,7 +114,7 @@ class FeatureTransform(nn.Module):
         own = support.total(combined * graph.nodes)
         terms = combined[:, support.position] * y.values.to(combined.dtype)
         around = terms.new_zeros(len(combined), len(y)).index_add(1, y.rows, terms)
-        return own.T.unflatten(-1, self.shape), around.T.unflatten(-1, self.shape)
+        return own.T.reshape(-1, *self.shape), around.T.reshape(-1, *self.shape)
 
 
 class FeatureAttention(nn.Module):
@@ -236,7 +235,7 @@ class TransformBlock(nn.Module):
         items = own.reshape(-1, *own.shape[-2:])
         together, absent = (softsign(z) for z in self.norm(torch.cat([items, around])))
         together = _drop(together, absent, self.dropout, self.training)
-        neighbors = replace(graph.neighbors, features=together[len(items) :])
+        neighbors = graph.neighbors.with_features(together[len(items) :])
         return together[: len(items)].view_as(own), neighbors, absent
 
 
@@ -252,8 +251,8 @@ class Readout(nn.Module):
         features: F.
         outputs: K, the number of logits.
         centered: measure from the absent value.
-        sparse_gradient: give the weight a sparse gradient, so that a step costs the same for any
-            F; for plain SGD and other optimizers that accept it.
+        sparse_gradient: let `FGN` give the weight a sparse gradient where it runs compiled, so
+            that a step costs the same for any F; for optimizers that accept it, such as SGD.
     """
 
     def __init__(
@@ -280,15 +279,11 @@ class Readout(nn.Module):
             if self.centered:
                 y = y - absent.unsqueeze(-1)
             return torch.einsum("...cf,fck->...k", y, self.weight) + self.bias
-        rows = embedding(support.feature, self.weight.flatten(1), sparse=self.sparse_gradient)
-        rows = rows.unflatten(-1, self.weight.shape[1:])
+        rows = self.weight[support.feature]
         terms = torch.einsum("cn,nck->kn", y - absent.unsqueeze(-1), rows)
-        return self.finish(support.total(terms).T, absent)
-
-    def finish(self, logits: Tensor, absent: Tensor) -> Tensor:
-        """Add to the part of the present nodes what does not depend on them."""
+        logits = support.total(terms).T
         if not self.centered:
-            logits = logits + torch.einsum("c,fck->k", absent, self.weight)
+            logits = logits + absent @ self.weight.sum(0)
         return logits + self.bias
 
 

@@ -149,7 +149,11 @@ class FGN(nn.Module):
             `(B, num_classes)`; for `edge` problems one logit per pair, `(E,)`.
         """
         if (self.problem == "edge") != (pairs is not None):
-            raise ValueError(f"pairs belong to edge problems, and this is a {self.problem} problem")
+            given = None if pairs is None else tuple(pairs.shape)
+            raise ValueError(
+                "pairs go with problem='edge' and with no other, got "
+                f"{given} with problem={self.problem!r}"
+            )
         self._check(x, neighbors)
         logits = self._logits(self._graph(x, neighbors, 0))
         if pairs is None:
@@ -170,8 +174,7 @@ class FGN(nn.Module):
     def _logits(self, graph: FeatureGraph) -> Tensor:
         out: Tensor
         if isinstance(graph, SupportGraph) and graph.compiled and not self.transforms:
-            out = self.readout.finish(*self._fused(graph))
-            return out
+            return self._fused(graph)
         y, absent = self._encode(graph)
         if self.problem == "subgraph":
             y = y.flatten(-3, -2) if self.nodes else y.mean(-3)
@@ -193,23 +196,21 @@ class FGN(nn.Module):
             graph = graph.across_channels()
         return y, absent
 
-    def _fused(self, graph: SupportGraph) -> tuple[Tensor, Tensor]:
-        """All layers and the classifier in one operator: the same numbers as `_encode`."""
-        blocks, parameters = [], []
+    def _fused(self, graph: SupportGraph) -> Tensor:
+        """All layers and the classifier in one operator: the same numbers as one by one."""
+        blocks: list[Block] = []
+        parameters: list[Tensor] = []
         for block in self.blocks:
+            assert isinstance(block, BroadcastBlock)
             norm = block.norm
             blocks.append(
                 Block(norm.running_mean, norm.running_var, norm.momentum, norm.eps, block.dropout)
             )
             parameters += [block.layer.weight, norm.weight, norm.bias]
-        support = graph.support
-        network = Network(
-            tuple(blocks), support.num_nodes, self.training, self.readout.sparse_gradient
-        )
-        layout = (support.ptr, support.width, support.offset, support.feature)
-        return broadcast_network(
-            network, layout, graph.nodes, graph.hat, parameters, self.readout.weight
-        )
+        readout = self.readout
+        network = Network(tuple(blocks), self.training, readout.centered, readout.sparse_gradient)
+        out: Tensor = broadcast_network(network, graph, (readout.weight, readout.bias), *parameters)
+        return out
 
     def _graph(self, x: Features, neighbors: Neighbors, layer: int) -> FeatureGraph:
         if self.attentions:

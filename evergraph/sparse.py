@@ -82,8 +82,8 @@ class SparseRows:
             if target == self.values.dtype:
                 return self
             return SparseRows(self.indptr, self.indices, self.values.to(target), self.num_features)
-        parts = (part.to(target) for part in (self.indptr, self.indices, self.values))
-        return SparseRows(*parts, self.num_features)
+        indptr, indices, values = (t.to(target) for t in (self.indptr, self.indices, self.values))
+        return SparseRows(indptr, indices, values, self.num_features)
 
     def to_dense(self) -> Tensor:
         """The `(R, F)` matrix, zeros included."""

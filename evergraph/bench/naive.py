@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import batch_norm, softsign
 
-from evergraph.feature_graph import Neighbors, feature_adjacency, neighborhood_mean, normalize
+from evergraph.feature_graph import (
+    Neighbors,
+    feature_adjacency,
+    neighborhood_mean,
+    normalize,
+    propagate,
+)
 from evergraph.layers import BroadcastBlock
 from evergraph.models import FGN
 
@@ -20,17 +26,17 @@ def naive_logits(model: FGN, x: Tensor, neighbors: Neighbors) -> Tensor:
     """Logits `(B, K)` of a broadcast FGN with a plain linear classifier, x `(B, C, F)`."""
     if model.transforms or model.readout.centered:
         raise ValueError("the naive form has broadcast layers and centered=False")
-    with torch.set_grad_enabled(bool(model.attentions)):
-        if model.attentions:
-            neighbors = neighbors.with_weight(model.attentions[0](x, neighbors, model.hops))
+    if model.attentions:
+        neighbors = neighbors.with_weight(model.attentions[0](x, neighbors, model.hops))
         mean = neighborhood_mean(neighbors, len(x), model.hops)
-        adjacency = feature_adjacency(x, mean, model.directed)
-        adjacency = normalize(adjacency, model.normalization)
+        adjacency = normalize(feature_adjacency(x, mean, model.directed), model.normalization)
+    else:
+        adjacency = _fixed_adjacency(model, x, neighborhood_mean(neighbors, len(x), model.hops))
     z = x
     for block in model.blocks:
         assert isinstance(block, BroadcastBlock)
         norm = block.norm
-        z = (adjacency @ z.unsqueeze(1).unsqueeze(-1)).squeeze(-1).flatten(1, 2)
+        z = propagate(adjacency, z)
         z = torch.einsum("bcf,cd->bdf", z, block.layer.weight)
         statistics = (norm.running_mean.clone(), norm.running_var.clone())
         z = batch_norm(
@@ -40,3 +46,23 @@ def naive_logits(model: FGN, x: Tensor, neighbors: Neighbors) -> Tensor:
         if adjacency.shape[2] > 1:  # deeper layers: every adjacency acts on every channel
             adjacency = adjacency.flatten(1, 2).unsqueeze(2)
     return torch.einsum("bcf,fck->bk", z, model.readout.weight) + model.readout.bias
+
+
+@torch.no_grad()
+def _fixed_adjacency(model: FGN, x: Tensor, mean: Tensor) -> Tensor:
+    """Eqs. (4)-(5), normalized, in place: without gradients nothing has to be kept."""
+    adjacency = x.unsqueeze(1).unsqueeze(-1) * mean.unsqueeze(-2)
+    if not model.directed:
+        adjacency = adjacency + adjacency.mT
+    sign = adjacency.sign()
+    adjacency.abs_().sqrt_()
+    row, column = adjacency.sum(-1, keepdim=True), adjacency.sum(-2, keepdim=True)
+    row, column = row.masked_fill(row == 0, 1), column.masked_fill(column == 0, 1)
+    adjacency.mul_(sign)
+    if model.normalization == "row":
+        return adjacency.div_(row)
+    if model.normalization == "column":
+        return adjacency.div_(column)
+    if model.normalization == "symmetric":
+        return adjacency.mul_(row.rsqrt()).mul_(column.rsqrt())
+    return adjacency

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -175,7 +174,7 @@ def _as_dense(x: Features, neighbors: Neighbors, dtype: torch.dtype) -> tuple[Te
         x = x.to_dense().unsqueeze(1)
     if isinstance(y, SparseRows):
         y = y.to_dense().unsqueeze(1)
-    return x.to(dtype), replace(neighbors, features=y.to(dtype))
+    return x.to(dtype), neighbors.with_features(y.to(dtype))
 
 
 def _as_sparse(
@@ -186,4 +185,4 @@ def _as_sparse(
         x = SparseRows.from_dense(x.squeeze(1))
     if isinstance(y, Tensor):
         y = SparseRows.from_dense(y.squeeze(1))
-    return x.to(dtype), replace(neighbors, features=y.to(dtype))
+    return x.to(dtype), neighbors.with_features(y.to(dtype))

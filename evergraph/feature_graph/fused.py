@@ -17,6 +17,7 @@ from numba import njit
 from torch import Tensor
 
 from evergraph.feature_graph.kernels import JIT, adjoint, pair_gradient, product
+from evergraph.feature_graph.support import SupportGraph
 
 
 @dataclass(frozen=True)
@@ -42,42 +43,29 @@ class Network:
 
     Attributes:
         blocks: one per layer.
-        num_nodes: B · F.
         training: use and follow the statistics of the batch; drop nodes.
-        sparse_gradient: give the classifier's weight a sparse gradient.
+        centered, sparse_gradient: of the classifier, see `evergraph.layers.Readout`.
     """
 
     blocks: tuple[Block, ...]
-    num_nodes: int
     training: bool
+    centered: bool
     sparse_gradient: bool
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def broadcast_network(
-    network: Network,
-    layout: tuple[Tensor, Tensor, Tensor, Tensor],
-    nodes: Tensor,
-    hat: Tensor,
-    parameters: list[Tensor],
-    readout: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Σ_f W_f (y_f - absent) for y after all layers, and the absent value of the last layer.
+    network: Network, graph: SupportGraph, readout: tuple[Tensor, Tensor], *parameters: Tensor
+) -> Tensor:
+    """Logits `(B, K)` of a batch.
 
     Args:
         network: settings and running statistics.
-        layout: ptr, width, offset and feature of the support.
-        nodes: x on the support, `(1, N)`.
-        hat: stored entries of Â, `(P, E)`; may want a gradient.
+        graph: on the support; its adjacency may want a gradient.
+        readout: weight `(F, C, K)` and bias `(K,)` of the classifier.
         parameters: weight `(P * C, D)`, scale `(D,)` and shift `(D,)` of every layer in turn.
-        readout: `(F, C, K)`.
-
-    Returns:
-        Logits without bias, `(B, K)`, and absent, `(C,)`.
     """
-    out: tuple[Tensor, Tensor] = _BroadcastNetwork.apply(
-        network, layout, nodes, hat, readout, *parameters
-    )
+    out: Tensor = _BroadcastNetwork.apply(network, graph, graph.hat, *readout, *parameters)
     return out
 
 
@@ -86,61 +74,54 @@ class _BroadcastNetwork(torch.autograd.Function):
     def forward(
         ctx: Any,
         network: Network,
-        layout: tuple[Tensor, Tensor, Tensor, Tensor],
-        nodes: Tensor,
+        graph: SupportGraph,
         hat: Tensor,
         readout: Tensor,
+        bias: Tensor,
         *parameters: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        ptr, width, offset, feature = (t.numpy() for t in layout)
-        where = (hat.detach().numpy(), ptr, width, offset)
-        z, kept = nodes.numpy(), []
+    ) -> Tensor:
+        support = graph.support
+        where = [t.detach().numpy() for t in (hat, *graph.layout)]
+        z, kept = graph.nodes.numpy(), []
         for i, block in enumerate(network.blocks):
             weight, scale, shift = (t.detach().numpy() for t in parameters[3 * i : 3 * i + 3])
-            mask = _mask(block, network.training, (weight.shape[1], z.shape[1]), nodes.dtype)
+            mask = _mask(block, network.training, (weight.shape[1], z.shape[1]), hat.dtype)
             statistics = block.running_mean.numpy(), block.running_var.numpy()
-            settings = block.momentum, block.eps, network.num_nodes, network.training
+            settings = block.momentum, block.eps, support.num_nodes, network.training
             out = _forward(*where, z, weight, scale, shift, *statistics, *settings, mask)
             kept.append((z, weight, scale, mask, *out))
-            z, absent = out[0], out[1]
-        logits = _readout(z, absent, feature, ptr, readout.detach().numpy())
-        ctx.network, ctx.where, ctx.feature, ctx.kept = network, where, feature, kept
-        ctx.save_for_backward(hat, readout, *parameters)
-        return torch.from_numpy(logits), torch.from_numpy(absent)
+            z, absent = out[:2]
+        last = (z, absent, support.feature.numpy(), where[1], readout.detach().numpy())
+        logits, column = _readout(*last, bias.detach().numpy(), network.centered)
+        ctx.network, ctx.num_nodes, ctx.where = network, support.num_nodes, where
+        ctx.kept, ctx.last = kept, (*last, column)
+        ctx.save_for_backward(hat, readout, bias, *parameters)
+        return torch.from_numpy(logits)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         hat, readout, *_ = ctx.saved_tensors  # raises if a parameter was changed in between
         network: Network = ctx.network
-        g_logits, g_absent = (g.contiguous().numpy() for g in grads)
-        z, absent = ctx.kept[-1][4], ctx.kept[-1][5]
-        sparse, shape = network.sparse_gradient, readout.shape
-        g_readout = np.zeros((len(ctx.feature) if sparse else shape[0], *shape[1:]), z.dtype)
-        gz, g_absent = _readout_backward(
-            z, absent, ctx.feature, ctx.where[1], readout.detach().numpy(), g_logits,
-            g_absent, sparse, g_readout,
-        )  # fmt: skip
-        wanted = ctx.needs_input_grad[3]
-        g_hat = np.zeros(hat.shape if wanted else (0, 0), z.dtype)
-        g_parameters: list[Tensor] = []
-        for block, saved in zip(reversed(network.blocks), reversed(ctx.kept), strict=True):
-            settings = block.eps, network.num_nodes, network.training
-            first = len(g_parameters) + 3 == 3 * len(network.blocks)
-            gz, *rest = _backward(*ctx.where, *saved, *settings, gz, g_absent, g_hat, first)
-            g_absent = np.zeros(len(gz), z.dtype)
-            g_parameters[:0] = [torch.from_numpy(g) for g in rest]
-        g_weight = torch.from_numpy(g_readout)
-        if sparse:
-            index = torch.from_numpy(ctx.feature).unsqueeze(0)
-            g_weight = torch.sparse_coo_tensor(index, g_weight, shape, check_invariants=False)
-        return (
-            None,
-            None,
-            None,
-            torch.from_numpy(g_hat) if wanted else None,
-            g_weight,
-            *g_parameters,
+        g = grads[0].contiguous().numpy()
+        gz, g_absent, g_readout, g_bias = _readout_backward(
+            *ctx.last, g, network.centered, network.sparse_gradient
         )
+        wanted = ctx.needs_input_grad[2]
+        g_hat = np.zeros(hat.shape if wanted else (0, 0), g.dtype)
+        g_parameters: list[Tensor] = []
+        for i in reversed(range(len(network.blocks))):
+            settings = network.blocks[i].eps, ctx.num_nodes, network.training
+            gz, *rest = _backward(*ctx.where, *ctx.kept[i], *settings, gz, g_absent, g_hat, i == 0)
+            g_absent = np.zeros(len(gz), g.dtype)  # between layers nobody reads absent nodes
+            g_parameters[:0] = [torch.from_numpy(part) for part in rest]
+        g_weight = torch.from_numpy(g_readout)
+        if network.sparse_gradient:
+            index = torch.from_numpy(ctx.last[2]).unsqueeze(0)
+            g_weight = torch.sparse_coo_tensor(
+                index, g_weight, readout.shape, check_invariants=False
+            )
+        g_adjacency = torch.from_numpy(g_hat) if wanted else None
+        return None, None, g_adjacency, g_weight, torch.from_numpy(g_bias), *g_parameters
 
 
 def _mask(block: Block, training: bool, shape: tuple[int, int], dtype: torch.dtype) -> Any:
@@ -151,12 +132,18 @@ def _mask(block: Block, training: bool, shape: tuple[int, int], dtype: torch.dty
     return torch.empty(shape, dtype=dtype).bernoulli_(keep).div_(keep).numpy()
 
 
+# In the loops below every number has the type of the arrays: one double among floats would halve
+# the speed.
+
+
 @njit(**JIT)
 def _forward(
     hat, ptr, width, offset, z, weight, scale, shift, running_mean, running_var, momentum, eps,
     count, training, mask,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """One block: y `(D, N)`, absent `(D,)`, q = Â z, p = q W, and the statistics used."""
+    number = z.dtype.type
+    one = number(1)
     nodes, channels = z.shape[1], weight.shape[1]
     planes = np.zeros((hat.shape[0], z.shape[0], nodes), z.dtype)
     product(hat, ptr, width, offset, z, planes)
@@ -165,84 +152,95 @@ def _forward(
     y = np.empty_like(p)
     absent, mean, var = np.empty_like(shift), np.empty_like(shift), np.empty_like(shift)
     for d in range(channels):
+        pd, yd = p[d], y[d]
         for c in range(q.shape[0]):
-            w = weight[c, d]
+            w, qc = weight[c, d], q[c]
             for i in range(nodes):
-                p[d, i] += w * q[c, i]
+                pd[i] += w * qc[i]
         mean[d], var[d] = running_mean[d], running_var[d]
         if training:
-            mean[d], var[d] = _moments(p[d], count)
+            mean[d], var[d] = _moments(pd, count)
+            unbiased = var[d] * count / max(count - 1, 1)
             running_mean[d] += momentum * (mean[d] - running_mean[d])
-            running_var[d] += momentum * (var[d] * count / max(count - 1, 1) - running_var[d])
-        slope = scale[d] / np.sqrt(var[d] + eps)
+            running_var[d] += momentum * (unbiased - running_var[d])
+        slope = number(scale[d] / np.sqrt(var[d] + eps))
         base = shift[d] - mean[d] * slope
-        absent[d] = base / (1 + np.abs(base))
+        gone = base / (one + abs(base))
+        absent[d] = gone
         for i in range(nodes):
-            u = p[d, i] * slope + base
-            y[d, i] = u / (1 + np.abs(u))
+            u = pd[i] * slope + base
+            yd[i] = u / (one + abs(u))
         if mask.shape[0]:
+            keep = mask[d]
             for i in range(nodes):
-                y[d, i] = absent[d] + mask[d, i] * (y[d, i] - absent[d])
+                yd[i] = gone + keep[i] * (yd[i] - gone)
     return y, absent, q, p, mean, var
 
 
 @njit(**JIT)
-def _moments(p, count):  # type: ignore[no-untyped-def]
+def _moments(p, count):
     """Mean and variance over `count` nodes, of which all but the stored ones are zero."""
-    total = p.dtype.type(0)
+    number = p.dtype.type
+    total = number(0)
     for i in range(p.shape[0]):
         total += p[i]
-    mean = total / count
-    square = p.dtype.type(0)
+    mean = number(total / count)
+    square = number(0)
     for i in range(p.shape[0]):
         square += (p[i] - mean) * (p[i] - mean)
-    return mean, (square + (count - p.shape[0]) * mean * mean) / count
+    return mean, number((square + (count - p.shape[0]) * mean * mean) / count)
 
 
 @njit(**JIT)
 def _backward(
     hat, ptr, width, offset, z, weight, scale, mask, y, absent, q, p, mean, var, eps, count,
     training, gy, g_absent, g_hat, first,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """Gradients of `_forward` to z (not of the first layer), weight, scale and shift."""
+    number = z.dtype.type
+    one = number(1)
     nodes, channels = z.shape[1], weight.shape[1]
     gw, g_scale, g_shift = np.empty_like(weight), np.empty_like(scale), np.empty_like(scale)
     planes = np.zeros((hat.shape[0], z.shape[0], nodes), z.dtype)
     gq = planes.reshape(-1, nodes)
     gp = np.empty(nodes, z.dtype)
     for d in range(channels):
-        rstd = 1 / np.sqrt(var[d] + eps)
+        pd, gyd, center = p[d], gy[d], mean[d]
+        rstd = number(1 / np.sqrt(var[d] + eps))
         slope = scale[d] * rstd
-        base = _inverse_softsign(absent[d])
+        base = absent[d] / (one - abs(absent[d]))  # softsign backwards
         g0 = g_absent[d]
-        total = z.dtype.type(0)
-        along = z.dtype.type(0)
+        if mask.shape[0]:
+            keep = mask[d]
+            for i in range(nodes):
+                g0 += gyd[i] * (one - keep[i])
+                gp[i] = gyd[i] * keep[i]
+        else:
+            for i in range(nodes):
+                gp[i] = gyd[i]
+        total, along = number(0), number(0)
         for i in range(nodes):
-            g = gy[d, i]
-            if mask.shape[0]:
-                g0 += g * (1 - mask[d, i])
-                g *= mask[d, i]
-            u = 1 + np.abs(p[d, i] * slope + base)
-            g /= u * u
+            u = one + abs(pd[i] * slope + base)
+            g = gp[i] / (u * u)
             gp[i] = g
             total += g
-            along += g * (p[d, i] - mean[d])
-        g0 *= (1 - np.abs(absent[d])) ** 2
+            along += g * (pd[i] - center)
+        g0 *= (one - abs(absent[d])) * (one - abs(absent[d]))
         g_shift[d] = total + g0
-        g_scale[d] = (along - g0 * mean[d]) * rstd
+        g_scale[d] = (along - g0 * center) * rstd
         if training:
+            level, tilt = number(g_shift[d] / count), number(g_scale[d] * rstd / count)
             for i in range(nodes):
-                unit = (p[d, i] - mean[d]) * rstd
-                gp[i] = slope * (gp[i] - (g_shift[d] + unit * g_scale[d]) / count)
+                gp[i] = slope * (gp[i] - level - tilt * (pd[i] - center))
         else:
             for i in range(nodes):
                 gp[i] *= slope
         for c in range(q.shape[0]):
-            w = weight[c, d]
-            inner = z.dtype.type(0)
+            w, qc, gqc = weight[c, d], q[c], gq[c]
+            inner = number(0)
             for i in range(nodes):
-                gq[c, i] += w * gp[i]
-                inner += q[c, i] * gp[i]
+                gqc[i] += w * gp[i]
+                inner += qc[i] * gp[i]
             gw[c, d] = inner
     gz = np.zeros_like(z)
     if not first:
@@ -253,39 +251,72 @@ def _backward(
 
 
 @njit(**JIT)
-def _inverse_softsign(absent):  # type: ignore[no-untyped-def]
-    """The u with softsign(u) = absent."""
-    return absent / (1 - np.abs(absent))
+def _readout(y, absent, feature, ptr, weight, bias, centered):
+    """Σ_i Σ_c (y[c, i] - absent[c]) weight[feature[i], c] + bias for every item: `(B, K)`.
 
-
-@njit(**JIT)
-def _readout(y, absent, feature, ptr, weight):  # type: ignore[no-untyped-def]
-    """Σ_i Σ_c (y[c, i] - absent[c]) weight[feature[i], c] for every item: `(B, K)`."""
-    out = np.zeros((ptr.shape[0] - 1, weight.shape[2]), y.dtype)
+    If not centered, absent · Σ_f weight[f] comes back; the sums are returned too.
+    """
+    channels, outputs = weight.shape[1], weight.shape[2]
+    column = np.zeros((channels, outputs), y.dtype)
+    if not centered:
+        flat = column.reshape(-1)
+        rows = weight.reshape(weight.shape[0], -1)
+        for f in range(rows.shape[0]):
+            row = rows[f]
+            for j in range(row.shape[0]):
+                flat[j] += row[j]
+    level = bias.copy()
+    for c in range(channels):
+        for k in range(outputs):
+            level[k] += absent[c] * column[c, k]
+    out = np.empty((ptr.shape[0] - 1, outputs), y.dtype)
     for b in range(ptr.shape[0] - 1):
+        logit = out[b]
+        logit[:] = level
         for i in range(ptr[b], ptr[b + 1]):
             rows = weight[feature[i]]
-            for c in range(y.shape[0]):
-                value = y[c, i] - absent[c]
-                for k in range(out.shape[1]):
-                    out[b, k] += value * rows[c, k]
-    return out
+            for c in range(channels):
+                v, row = y[c, i] - absent[c], rows[c]
+                for k in range(outputs):
+                    logit[k] += v * row[k]
+    return out, column
 
 
 @njit(**JIT)
-def _readout_backward(y, absent, feature, ptr, weight, g, g_absent, sparse, gw):  # type: ignore[no-untyped-def]
-    """Gradients of `_readout` to y and absent (added to g_absent), and to weight, into gw."""
-    gy = np.empty_like(y)
-    g_absent = g_absent.copy()
+def _readout_backward(y, absent, feature, ptr, weight, column, g, centered, sparse):
+    """Gradients of `_readout` to y, absent, weight (or only its rows in use, if sparse), bias."""
+    channels, outputs = weight.shape[1], weight.shape[2]
+    gy, g_absent, g_bias = np.empty_like(y), np.zeros_like(absent), np.zeros(outputs, y.dtype)
+    shape = (feature.shape[0] if sparse else weight.shape[0], channels, outputs)
+    for b in range(g.shape[0]):
+        for k in range(outputs):
+            g_bias[k] += g[b, k]
+    common = np.zeros((channels, outputs), y.dtype)  # what every row of weight receives
+    if not centered:
+        for c in range(channels):
+            for k in range(outputs):
+                common[c, k] = absent[c] * g_bias[k]
+                g_absent[c] += column[c, k] * g_bias[k]
+    gw = np.empty(shape, y.dtype)
+    flat, rows_of = common.reshape(-1), gw.reshape(shape[0], -1)
+    for f in range(shape[0]):
+        row = rows_of[f]
+        for j in range(flat.shape[0]):
+            row[j] = flat[j]
     for b in range(ptr.shape[0] - 1):
+        gb = g[b]
         for i in range(ptr[b], ptr[b + 1]):
             rows, into = weight[feature[i]], gw[i if sparse else feature[i]]
-            for c in range(y.shape[0]):
-                value = y[c, i] - absent[c]
+            for c in range(channels):
+                v, row, target = y[c, i] - absent[c], rows[c], into[c]
                 total = y.dtype.type(0)
-                for k in range(g.shape[1]):
-                    total += g[b, k] * rows[c, k]
-                    into[c, k] += value * g[b, k]
+                for k in range(outputs):
+                    total += gb[k] * row[k]
+                    target[k] += v * gb[k]
                 gy[c, i] = total
-                g_absent[c] -= total
-    return gy, g_absent
+    for c in range(channels):
+        total = y.dtype.type(0)
+        for i in range(gy.shape[1]):
+            total += gy[c, i]
+        g_absent[c] -= total
+    return gy, g_absent, gw, g_bias

@@ -24,7 +24,7 @@ JIT = {
 
 
 @njit(**JIT)
-def offsets(ptr, width):  # type: ignore[no-untyped-def]
+def offsets(ptr, width):
     """Where the adjacency of each item begins among all stored numbers, `(B + 1,)`."""
     out = np.zeros(ptr.shape[0], np.int64)
     for b in range(width.shape[0]):
@@ -33,7 +33,7 @@ def offsets(ptr, width):  # type: ignore[no-untyped-def]
 
 
 @njit(**JIT)
-def union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, owner, num_features):  # type: ignore[no-untyped-def]
+def union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, owner, num_features):
     """Lay out supp(x), then what the neighbors add, for every item.
 
     Neighbors are sorted by owner. Returns feature `(N,)`, ptr `(B + 1,)`, width `(B,)`, offset
@@ -75,7 +75,7 @@ def union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, owner, num
 
 
 @njit(**JIT)
-def accumulate(position, values, y_indptr, owner, hop, weight, hops, out):  # type: ignore[no-untyped-def]
+def accumulate(position, values, y_indptr, owner, hop, weight, hops, out):
     """Eq. (5) on the support: `out[p, i] += w / |N_k| * y` over all entries of all neighbors.
 
     `hop (N,)` may be empty (all at hop 1) and so may `weight (N, W)` (all 1).
@@ -94,13 +94,13 @@ def accumulate(position, values, y_indptr, owner, hop, weight, hops, out):  # ty
 
 
 @njit(**JIT)
-def _root(a):  # type: ignore[no-untyped-def]
+def _root(a):
     r = np.sqrt(np.abs(a))
     return r if a >= 0 else -r
 
 
 @njit(**JIT)
-def _scales(degree, normalization, left, right):  # type: ignore[no-untyped-def]
+def _scales(degree, normalization, left, right):
     """Fill l and r of Â = diag(l) A diag(r); 0 none, 1 row, 2 column, 3 symmetric."""
     for i in range(degree.shape[0]):
         left[i] = 1
@@ -116,7 +116,7 @@ def _scales(degree, normalization, left, right):  # type: ignore[no-untyped-def]
 
 
 @njit(**JIT)
-def adjacency(x, m, ptr, width, offset, normalization, hat, degree):  # type: ignore[no-untyped-def]
+def adjacency(x, m, ptr, width, offset, normalization, hat, degree):
     """Eqs. (4)-(6) on the support: x `(N,)`, m `(P, N)` into hat `(P, E)`, degree `(P, N)`."""
     left = np.empty_like(x)
     right = np.empty_like(x)
@@ -151,7 +151,7 @@ def adjacency(x, m, ptr, width, offset, normalization, hat, degree):  # type: ig
 
 
 @njit(**JIT)
-def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx, gm):  # type: ignore[no-untyped-def]
+def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx, gm):
     """Gradient of `adjacency`: from grad `(P, E)` into gx `(N,)` and gm `(P, N)`, both zeroed."""
     left = np.empty_like(x)
     right = np.empty_like(x)
@@ -206,7 +206,23 @@ def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx
 
 
 @njit(**JIT)
-def product(hat, ptr, width, offset, z, out):  # type: ignore[no-untyped-def]
+def fixed_graph(
+    x_indptr, x_indices, x_values, y_indptr, y_indices, y_values, owner, hop, weight, hops,
+    num_features, normalization,
+):  # fmt: skip
+    """Layout, mean and adjacency of a batch with fixed edge weights, in one go."""
+    found = union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, owner, num_features)
+    feature, ptr, width, offset, values, position = found
+    planes = hops * (weight.shape[1] if weight.shape[0] else 1)
+    m = np.zeros((planes, feature.shape[0]), x_values.dtype)
+    accumulate(position, y_values, y_indptr, owner, hop, weight, hops, m)
+    hat = np.empty((planes, offset[-1]), m.dtype)
+    adjacency(values, m, ptr, width, offset, normalization, hat, np.zeros_like(m))
+    return feature, ptr, width, offset, values, position, hat
+
+
+@njit(**JIT)
+def product(hat, ptr, width, offset, z, out):
     """out[p, c] += Â_p z_c for every plane p and channel c: z `(C, N)` into out `(P, C, N)`."""
     for p in range(hat.shape[0]):
         for b in range(width.shape[0]):
@@ -230,7 +246,7 @@ def product(hat, ptr, width, offset, z, out):  # type: ignore[no-untyped-def]
 
 
 @njit(**JIT)
-def adjoint(hat, ptr, width, offset, g, out):  # type: ignore[no-untyped-def]
+def adjoint(hat, ptr, width, offset, g, out):
     """out[c] += Σ_p Â_pᵀ g[p, c]: g `(P, C, N)` into out `(C, N)`; the transpose of `product`."""
     for p in range(hat.shape[0]):
         for b in range(width.shape[0]):
@@ -254,7 +270,7 @@ def adjoint(hat, ptr, width, offset, g, out):  # type: ignore[no-untyped-def]
 
 
 @njit(**JIT)
-def pair_gradient(ptr, width, offset, g, z, out):  # type: ignore[no-untyped-def]
+def pair_gradient(ptr, width, offset, g, z, out):
     """Gradient of `product` with respect to hat: out `(P, E)`, zeroed before."""
     for p in range(out.shape[0]):
         for b in range(width.shape[0]):

@@ -72,6 +72,10 @@ class Neighbors:
         """W, the number of components of an edge weight."""
         return 1 if self.weight is None or self.weight.dim() == 1 else self.weight.shape[1]
 
+    def with_features(self, features: Features) -> Neighbors:
+        """The same neighbors with other features, such as those of the next layer."""
+        return self if features is self.features else replace(self, features=features)
+
     def with_weight(self, weight: Tensor) -> Neighbors:
         """The same neighbors with other edge weights, such as those of an attention."""
         return replace(self, weight=weight)

@@ -85,7 +85,8 @@ def normalized_adjacency(
     """Hat `(P, E)` of x `(N,)` and m `(P, N)`, with gradients to both where they are wanted."""
     size, code = int(offset[-1]), NORMALIZATIONS.index(how)
     if x.requires_grad or m.requires_grad:
-        return adjacency(x, m, ptr, width, offset, size, code)[0]
+        entries: Tensor = adjacency(x, m, ptr, width, offset, size, code)[0]
+        return entries
     hat = m.new_empty(m.shape[0], size)  # without gradients plain arrays are quicker
     degree = torch.zeros_like(m)
     kernels.adjacency(*_numpy(x, m, ptr, width, offset), code, *_numpy(hat, degree))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from evergraph.feature_graph import kernels, ops
-from evergraph.feature_graph.equations import Normalization, sgnroot
+from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization, sgnroot
 from evergraph.feature_graph.neighbors import Neighbors
 from evergraph.sparse import SparseRows
 
@@ -90,8 +90,7 @@ class Support:
 
 def find_support(x: SparseRows, neighbors: Neighbors) -> tuple[Support, Tensor]:
     """Lay out supp(x) and what the neighbors add; also returns the values of x, `(N,)`."""
-    y = neighbors.features
-    assert isinstance(y, SparseRows)
+    y = _sparse(neighbors)
     arrays = (x.indptr, x.indices, x.values, y.indptr, y.indices, neighbors.owner)
     found = kernels.union_support(*(a.detach().cpu().numpy() for a in arrays), x.num_features)
     tensors = (torch.from_numpy(a).to(x.values.device) for a in found)
@@ -101,28 +100,23 @@ def find_support(x: SparseRows, neighbors: Neighbors) -> tuple[Support, Tensor]:
 
 def support_mean(support: Support, neighbors: Neighbors, hops: int) -> Tensor:
     """Eq. (5) on the support: the weighted mean of the neighbors, `(K * W, N)`."""
-    y = neighbors.features
-    assert isinstance(y, SparseRows)
+    y = _sparse(neighbors)
     components = neighbors.edge_components
     shape = (hops * components, support.feature.shape[0])
-    values, weight = y.values, neighbors.weight
-    if ops.supports(values) and (weight is None or not weight.requires_grad):
-        out = values.new_zeros(shape)
-        hop = neighbors.owner[:0] if neighbors.hop is None else neighbors.hop
-        weight = values[:0] if weight is None else weight.to(values.dtype)
-        arrays = (support.position, values, y.indptr, neighbors.owner, hop)
-        weight = weight.reshape(-1, components)
-        kernels.accumulate(*(a.numpy() for a in (*arrays, weight)), hops, out.numpy())
-        return out
-    scale = neighbors.coefficients(support.num_items, hops, values.dtype)
+    scale = neighbors.coefficients(support.num_items, hops, y.values.dtype)
     row = y.rows
     plane = torch.arange(components, device=row.device)
     if neighbors.hop is not None:
         plane = plane + (neighbors.hop[row].unsqueeze(-1) - 1) * components
     place = plane * shape[1] + support.position.unsqueeze(-1)
-    terms = scale[row] * values.unsqueeze(-1)
+    terms = scale[row] * y.values.unsqueeze(-1)
     flat = terms.new_zeros(shape[0] * shape[1])
     return flat.index_add(0, place.flatten(), terms.flatten()).view(shape)
+
+
+def _sparse(neighbors: Neighbors) -> SparseRows:
+    assert isinstance(neighbors.features, SparseRows)
+    return neighbors.features
 
 
 @dataclass(frozen=True)
@@ -153,16 +147,35 @@ class SupportGraph:
         compiled: bool | None = None,
     ) -> SupportGraph:
         """Lay out the support and compute Eqs. (4)-(5) on it."""
+        if compiled is None:
+            compiled = ops.supports(x.values)
+        learned = neighbors.weight is not None and neighbors.weight.requires_grad
+        if compiled and not learned:
+            return cls._fixed(x, neighbors, hops, normalization)
         support, values = find_support(x, neighbors)
         m = support_mean(support, neighbors, hops)
-        if compiled is None:
-            compiled = ops.supports(values, m)
         if compiled:
             layout = (support.ptr, support.width, support.offset)
             hat = ops.normalized_adjacency(values, m, *layout, normalization)
         else:
             hat = _torch_adjacency(values, m, support, normalization)
         return cls(values.unsqueeze(0), support, neighbors, hat, compiled)
+
+    @classmethod
+    def _fixed(
+        cls, x: SparseRows, neighbors: Neighbors, hops: int, normalization: Normalization
+    ) -> SupportGraph:
+        y, hop, weight = _sparse(neighbors), neighbors.hop, neighbors.weight
+        hop = neighbors.owner[:0] if hop is None else hop
+        weight = y.values[:0] if weight is None else weight.to(y.values.dtype)
+        weight = weight.reshape(-1, neighbors.edge_components)
+        rows = (x.indptr, x.indices, x.values, y.indptr, y.indices, y.values)
+        arrays = [a.numpy() for a in (*rows, neighbors.owner, hop, weight)]
+        code = NORMALIZATIONS.index(normalization)
+        found = kernels.fixed_graph(*arrays, hops, x.num_features, code)
+        feature, ptr, width, offset, values, position, hat = (torch.from_numpy(a) for a in found)
+        support = Support(feature, ptr, width, offset, position, x.num_features)
+        return cls(values.unsqueeze(0), support, neighbors, hat, compiled=True)
 
     @property
     def layout(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -186,7 +199,8 @@ class SupportGraph:
     def propagate(self, z: Tensor) -> Tensor:
         """Â z: `(C, N)` to `(P * C, N)`."""
         if self.compiled:
-            return ops.product(self.hat, *self.layout, z).flatten(0, 1)
+            out: Tensor = ops.product(self.hat, *self.layout, z)
+            return out.flatten(0, 1)
         row, column = self.support.pairs
         terms = self.hat.unsqueeze(1) * z[:, column]
         out = terms.new_zeros(*terms.shape[:2], z.shape[1])
@@ -196,7 +210,8 @@ class SupportGraph:
         """Σ_p Âᵀ_p g_p: `(P * C, N)` to `(C, N)`."""
         g = g.unflatten(0, (self.hat.shape[0], -1))
         if self.compiled:
-            return ops.adjoint(self.hat, *self.layout, g)
+            out: Tensor = ops.adjoint(self.hat, *self.layout, g)
+            return out
         row, column = self.support.pairs
         terms = (self.hat.unsqueeze(1) * g[..., row]).sum(0)
         return terms.new_zeros(g.shape[1:]).index_add(-1, column, terms)

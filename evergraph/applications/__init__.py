@@ -1,0 +1,1 @@
+"""Where data, models and learning meet."""

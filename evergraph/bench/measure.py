@@ -1,0 +1,60 @@
+"""How the benchmarks measure time and memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+STATUS = Path("/proc/self/status")
+RESET = Path("/proc/self/clear_refs")
+
+
+def milliseconds(
+    steps: dict[str, Callable[[], object]], repeats: dict[str, int]
+) -> dict[str, float]:
+    """The median time of each step, taken in turns so that all see the same machine."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    rounds = min(repeats.values())
+    for step in steps.values():
+        step()  # warm up: compile, fill caches
+    for _ in range(rounds):
+        for name, step in steps.items():
+            for _ in range(repeats[name] // rounds):
+                start = time.perf_counter()
+                step()
+                times[name].append((time.perf_counter() - start) * 1e3)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def resident_mb() -> float:
+    """Resident memory of this process now (its peak where the system does not tell)."""
+    return _status("VmRSS")
+
+
+def peak_mb(step: Callable[[], object]) -> float:
+    """How far resident memory rises above its start while a step runs.
+
+    Exact on Linux, where the peak can be reset; elsewhere the rise of the peak so far.
+    """
+    gc.collect()
+    if platform.system() == "Linux":
+        ctypes.CDLL(None).malloc_trim(0)  # give freed memory back, or the rise would be hidden
+        RESET.write_text("5")
+    start = resident_mb()
+    step()
+    return max(_status("VmHWM") - start, 0.0)
+
+
+def _status(field: str) -> float:
+    if STATUS.exists():
+        for line in STATUS.read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) / 1024
+    unit = 2**20 if platform.system() == "Darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

@@ -1,0 +1,1 @@
+"""From results to evidence, tables and figures."""

@@ -1,0 +1,34 @@
+"""What a result must carry so that others can rerun it."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+PACKAGES = ("evergraph", "torch", "torch_geometric", "numpy", "numba")
+
+
+def provenance() -> dict[str, object]:
+    """The commit and the versions that made a result."""
+    versions = {"python": platform.python_version()}
+    versions |= {name: version(name) for name in PACKAGES}
+    return {"commit": commit(), "versions": versions}
+
+
+def commit() -> str | None:
+    """The commit of the source tree, marked if files differ from it; None outside of git."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(here), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        if not git("ls-files", __file__):
+            return None  # installed inside somebody else's repository
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/evergraph")
+        return git("rev-parse", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

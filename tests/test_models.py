@@ -1,0 +1,306 @@
+"""FGN: forms agree, every parameter learns, and the naive network gives the same numbers."""
+
+import pytest
+import torch
+from conftest import ragged_batch
+from torch.autograd import gradcheck
+from torch.nn.functional import cross_entropy
+
+from evergraph.bench.naive import naive_logits
+from evergraph.feature_graph import Neighbors, build
+from evergraph.models import FGN
+from evergraph.sparse import SparseRows
+
+TARGET = torch.tensor([0, 2, 1, 1])
+
+
+def logits_and_gradients(model, x, neighbors, monkeypatch, form):
+    original = build.build
+
+    def forced(x, *arguments):
+        return original(x, *arguments, form if x.shape[1:] == (1, 70) else "auto")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("evergraph.models.build", forced)
+        logits = model(x, neighbors)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    gradients = torch.autograd.grad(cross_entropy(logits, TARGET), parameters)
+    return {"logits": logits, **dict(zip(names, gradients, strict=True))}
+
+
+def randomize(model):
+    """Batch norm at its initial scale and shift would hide errors in both."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.5)
+        for name, buffer in model.named_buffers():
+            buffer.copy_(torch.rand_like(buffer) + 0.5 * name.endswith("var"))
+    return model
+
+
+CONFIGURATIONS = {
+    "plain": {},
+    "uncentered": {"centered": False},
+    "directed": {"directed": True},
+    "row": {"normalization": "row"},
+    "attention": {"attention": True},
+    "two hops": {"hops": 2, "edge_components": 2},
+    "one layer": {"channels": (3,)},
+    "three layers": {"channels": (2, 3, 4)},
+    "transform": {"channels": (4, 8), "features": (6, 2), "concatenate": True},
+    "transform with attention": {"channels": (4, 8), "features": (6, 2), "attention": True},
+    "directed transform": {"channels": (4,), "features": (6,), "directed": True},
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("training", [True, False])
+def test_all_forms_give_the_same_logits_and_gradients(name, training, monkeypatch):
+    settings = CONFIGURATIONS[name]
+    components = settings.get("edge_components", 1)
+    x, neighbors = ragged_batch(70, 1, settings.get("hops", 1), components, density=0.1)
+    model = randomize(FGN(70, 3, **settings).double()).train(training)
+    state = {k: v.clone() for k, v in model.state_dict().items()}
+    results, statistics = [], []
+    for form in ("dense", "support", "support-torch"):
+        model.load_state_dict(state)
+        results.append(logits_and_gradients(model, x, neighbors, monkeypatch, form))
+        statistics.append({k: v.clone() for k, v in model.named_buffers()})
+    for other in results[1:] + statistics[1:]:
+        expected = results[0] if "logits" in other else statistics[0]
+        for key, value in expected.items():
+            assert torch.allclose(other[key], value, atol=1e-10), key
+
+
+@pytest.mark.parametrize("density", [0.1, 1.0])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("settings", [{}, {"attention": True}, {"hops": 2, "in_channels": 2}])
+def test_the_naive_network_gives_the_same_numbers(density, training, settings):
+    channels, hops = settings.get("in_channels", 1), settings.get("hops", 1)
+    x, neighbors = ragged_batch(70, channels, hops, density=density)
+    model = randomize(FGN(70, 3, centered=False, **settings).double()).train(training)
+    results = []
+    for logits in (naive_logits(model, x, neighbors), model(x, neighbors)):
+        gradients = torch.autograd.grad(cross_entropy(logits, TARGET), list(model.parameters()))
+        results.append((logits, *gradients))
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, atol=1e-10)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("centered", [True, False])
+def test_gradcheck_of_the_fused_network(training, centered):
+    x, neighbors = ragged_batch(70, density=0.1)
+    model = randomize(FGN(70, 2, channels=(2, 2), centered=centered, attention=True).double())
+    model.train(training)
+    names = [name for name, _ in model.named_parameters() if "readout.weight" not in name]
+
+    def run(*parameters):
+        return torch.func.functional_call(
+            model, dict(zip(names, parameters, strict=True)), (x, neighbors)
+        )
+
+    parameters = tuple(p for n, p in model.named_parameters() if n in names)
+    assert gradcheck(run, parameters, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("density", [0.1, 1.0])
+def test_every_parameter_receives_a_gradient(name, density):
+    settings = CONFIGURATIONS[name]
+    components = settings.get("edge_components", 1)
+    x, neighbors = ragged_batch(70, 1, settings.get("hops", 1), components, density=density)
+    model = FGN(70, 3, **settings).double()
+    cross_entropy(model(x, neighbors), TARGET).backward()
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None, key
+        # softmax of one item's neighbors does not feel a common shift: x and bias act only
+        # through the kink of the LeakyReLU
+        if "attentions" not in key or "neighbor" in key:
+            assert parameter.grad.any(), key
+
+
+def test_attention_parameters_feel_the_kink():
+    x, neighbors = ragged_batch(70, density=0.5)
+    model = FGN(70, 3, attention=True).double()
+    with torch.no_grad():
+        model.attentions[0].neighbor.mul_(10)
+    cross_entropy(model(x, neighbors), TARGET).backward()
+    assert all(parameter.grad.any() for parameter in model.attentions.parameters())
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("density", [0.1, 1.0])
+def test_laws_of_every_configuration(name, density):
+    settings = CONFIGURATIONS[name]
+    components, hops = settings.get("edge_components", 1), settings.get("hops", 1)
+    x, neighbors = ragged_batch(70, 1, hops, components, density=density)
+    model = FGN(70, 3, **settings).double().eval()
+    logits = model(x, neighbors)
+    order = torch.randperm(len(neighbors))
+    shuffled = Neighbors(*(part[order] for part in vars(neighbors).values()))
+    assert torch.allclose(model(x, shuffled), logits, atol=1e-12)
+    for item in range(4):  # a batch of one equals a row of the batch
+        mine = neighbors.owner == item
+        alone = Neighbors(*(part[mine] for part in vars(neighbors).values()))
+        alone = Neighbors(alone.features, alone.owner * 0, alone.hop, alone.weight)
+        assert torch.allclose(model(x[item : item + 1], alone)[0], logits[item], atol=1e-12)
+    copy = FGN(70, 3, **settings).double().eval()
+    copy.load_state_dict(model.state_dict())
+    assert torch.equal(copy(x, neighbors), logits)
+    logits.sum().backward()
+    assert model(x, neighbors).dtype == torch.float64
+
+
+def test_dropout_is_reproducible_and_learns_the_same_on_average():
+    x, neighbors = ragged_batch(70, density=0.1)
+    model = FGN(70, 3, dropout=0.5).double()
+    torch.manual_seed(1)
+    first = model(x, neighbors)
+    torch.manual_seed(1)
+    assert torch.equal(model(x, neighbors), first)
+    assert not torch.equal(model(x, neighbors), first)
+    cross_entropy(first, TARGET).backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_gradcheck_of_the_fused_network_with_dropout():
+    x, neighbors = ragged_batch(70, density=0.1)
+    model = randomize(FGN(70, 2, channels=(2, 2), dropout=0.4).double())
+    names = [name for name, _ in model.named_parameters() if name.startswith("blocks")]
+
+    def run(*parameters):
+        torch.manual_seed(3)
+        changed = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(model, changed, (x, neighbors))
+
+    assert gradcheck(run, tuple(p for n, p in model.named_parameters() if n in names), atol=1e-6)
+
+
+def test_subgraph_and_edge_problems():
+    x, neighbors = ragged_batch(9, 5)
+    pair = x.view(2, 2, 5, 9)
+    for nodes in (None, 2):
+        model = FGN(9, 3, in_channels=5, channels=(8, 8), problem="subgraph", nodes=nodes).double()
+        assert model(pair, neighbors).shape == (2, 3)
+        transform = FGN(
+            9, 3, in_channels=5, channels=(8,), features=(4,), problem="subgraph", nodes=nodes
+        ).double()
+        assert transform(pair, neighbors).shape == (2, 3)
+    model = FGN(9, 6, in_channels=5, problem="edge").double()
+    score = model(x, neighbors, torch.tensor([[0, 1, 2], [1, 0, 2]]))
+    assert score.shape == (3,)
+    assert torch.isclose(score[0], score[1])  # a pair has no direction
+    assert torch.isclose(score[2], score.max())  # nothing is nearer than oneself
+    score.sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_edge_problems_work_on_the_support():
+    x, neighbors = ragged_batch(70, density=0.1)
+    model = FGN(70, 6, problem="edge").double()
+    assert model(x, neighbors, torch.tensor([[0, 1], [1, 3]])).shape == (2,)
+
+
+def test_embed_is_what_the_classifier_reads():
+    x, neighbors = ragged_batch(70, density=0.1)
+    model = FGN(70, 3, centered=False).double().eval()
+    embedding = model.embed(x, neighbors)
+    assert embedding.shape == (4, 10, 70)
+    expected = torch.einsum("bcf,fck->bk", embedding, model.readout.weight) + model.readout.bias
+    assert torch.allclose(model(x, neighbors), expected)
+
+
+def test_sparse_gradients_train_the_same_network():
+    x, neighbors = ragged_batch(70, density=0.1)
+    models = [FGN(70, 3, sparse_gradient=s).double() for s in (False, True)]
+    models[1].load_state_dict(models[0].state_dict())
+    for model in models:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            cross_entropy(model(x, neighbors), TARGET).backward()
+            optimizer.step()
+    assert models[1].readout.weight.grad.is_sparse
+    for one, other in zip(*(m.parameters() for m in models), strict=True):
+        assert torch.allclose(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_input_of_any_precision(dtype):
+    x, neighbors = ragged_batch(70, 1, density=0.1, dtype=dtype)
+    model = FGN(70, 3)
+    assert model(x, neighbors).dtype == torch.float32
+    assert model.double()(x, neighbors).dtype == torch.float64
+
+
+def test_presets_are_the_papers():
+    arxiv = FGN.preset("arxiv", 128, 40)
+    assert sum(p.numel() for p in arxiv.parameters()) == 21_872  # the paper's parameter table
+    citation = FGN.preset("citation", 1433, 7, dropout=0.2)
+    assert len(citation.blocks) == 2
+    assert not citation.transforms
+    with pytest.raises(ValueError, match="one of citation, arxiv, got 'cora'"):
+        FGN.preset("cora", 1433, 7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "message"),
+    [
+        ({}, (4, 1, 8), r"x must have shape \(B, 1, 7\) for this model, got \(4, 1, 8\)"),
+        ({}, (4, 2, 7), r"x must have shape \(B, 1, 7\)"),
+        ({}, (2, 2, 1, 7), r"x must have shape \(B, 1, 7\)"),
+        ({"problem": "subgraph"}, (4, 1, 7), r"x must have shape \(B, S, 1, 7\)"),
+        ({"problem": "subgraph", "nodes": 3}, (2, 2, 1, 7), r"with 3 nodes each"),
+        ({"problem": "edge"}, (4, 1, 7), r"pairs go with problem='edge'.*got None"),
+        ({"edge_components": 2}, (4, 1, 7), r"edge weights must have 2 components"),
+    ],
+)
+def test_wrong_input_is_told_what_is_right(settings, shape, message):
+    owner = torch.tensor([0, 1, 3])
+    neighbors = Neighbors(torch.rand(3, *shape[-2:]), owner)
+    model = FGN(7, 3, **settings)
+    with pytest.raises(ValueError, match=message):
+        model(torch.rand(shape), neighbors)
+
+
+def test_pairs_belong_to_edge_problems():
+    x, neighbors = ragged_batch(7, dtype=torch.float32)
+    pairs = torch.zeros(2, 1, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"problem='edge'.*problem='node'"):
+        FGN(7, 3)(x, neighbors, pairs)
+
+
+def test_layers_and_features_must_match():
+    with pytest.raises(ValueError, match="one F per layer, got 1 for 2 layers"):
+        FGN(7, 3, channels=(2, 2), features=(3,))
+
+
+def test_sparse_rows_go_in_directly():
+    x, neighbors = ragged_batch(70, density=0.1)
+    rows = Neighbors(SparseRows.from_dense(neighbors.features.squeeze(1)), neighbors.owner)
+    model = FGN(70, 3).double().eval()
+    expected = model(x, neighbors)
+    assert torch.equal(model(SparseRows.from_dense(x.squeeze(1)), rows), expected)
+
+
+def test_training_learns_something():
+    """Two kinds of nodes that differ only in which features go together with their neighbors'."""
+    torch.manual_seed(0)
+    model = FGN(8, 2, channels=(8, 8), features=(8, 8), concatenate=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+
+    def batch():
+        target = torch.randint(0, 2, (64,))
+        x = torch.randn(64, 1, 8)
+        y = torch.where(target.view(-1, 1, 1) == 1, x, x.flip(-1)) + 0.3 * torch.randn(64, 1, 8)
+        return x, Neighbors(y, torch.arange(64)), target
+
+    for _ in range(150):
+        x, neighbors, target = batch()
+        optimizer.zero_grad()
+        cross_entropy(model(x, neighbors), target).backward()
+        optimizer.step()
+    x, neighbors, target = batch()
+    accuracy = (model.eval()(x, neighbors).argmax(-1) == target).double().mean()
+    assert accuracy > 0.9
