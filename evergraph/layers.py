@@ -20,7 +20,9 @@ from evergraph.feature_graph import (
     Neighbors,
     Support,
     SupportGraph,
+    ops,
 )
+from evergraph.feature_graph.activation import Statistics, norm_softsign
 from evergraph.sparse import SparseRows
 
 
@@ -49,7 +51,7 @@ class FeatureBroadcast(nn.Module):
 
     def forward(self, x: Tensor, graph: FeatureGraph) -> Tensor:
         """Map x `(*, C, F)` to `(*, D, F)`."""
-        return torch.einsum("...cf,cd->...df", graph.propagate(x), self.weight)
+        return self.weight.T @ graph.propagate(x)
 
 
 class FeatureTransform(nn.Module):
@@ -192,6 +194,27 @@ class FeatureNorm(nn.Module):
         shift = self.bias - mean * scale
         return torch.addcmul(shift.unsqueeze(-1), z, scale.unsqueeze(-1)), shift
 
+    def softsign(
+        self, z: Tensor, num_nodes: int | None = None, mixing: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Softsign of the normalized z and of absent, compiled where that is possible.
+
+        With `mixing (C, D)`, the channels of z are mapped before.
+        """
+        if ops.supports(z) and z.dtype == self.weight.dtype:
+            statistics = self.statistics(z, num_nodes)
+            out: tuple[Tensor, Tensor]
+            out = norm_softsign(z, mixing, self.weight, self.bias, statistics)
+            return out
+        y, absent = self(z if mixing is None else mixing.T @ z, num_nodes)
+        return softsign(y), softsign(absent)
+
+    def statistics(self, z: Tensor, num_nodes: int | None = None) -> Statistics:
+        """What the compiled forms need to normalize z."""
+        count = z.numel() // max(z.shape[-2], 1) if num_nodes is None else num_nodes
+        running = self.running_mean, self.running_var
+        return Statistics(*running, self.momentum, self.eps, count, self.training)
+
     @torch.no_grad()
     def track(self, mean: Tensor, var: Tensor, count: int) -> None:
         """Follow the statistics of a training batch."""
@@ -216,7 +239,7 @@ class BroadcastBlock(nn.Module):
     def forward(self, x: Tensor, graph: FeatureGraph) -> tuple[Tensor, Tensor]:
         """Map x `(*, C, F)` to `(*, D, F)`; also returns the value of absent nodes, `(D,)`."""
         nodes = None if graph.support is None else graph.support.num_nodes
-        y, absent = (softsign(z) for z in self.norm(self.layer(x, graph), nodes))
+        y, absent = self.norm.softsign(graph.propagate(x), nodes, mixing=self.layer.weight)
         return _drop(y, absent, self.dropout, self.training), absent
 
 
@@ -233,7 +256,7 @@ class TransformBlock(nn.Module):
         """The new nodes, their new neighbors and the value of absent nodes, `(C,)`."""
         own, around = self.layer(graph)
         items = own.reshape(-1, *own.shape[-2:])
-        together, absent = (softsign(z) for z in self.norm(torch.cat([items, around])))
+        together, absent = self.norm.softsign(torch.cat([items, around]))
         together = _drop(together, absent, self.dropout, self.training)
         neighbors = graph.neighbors.with_features(together[len(items) :])
         return together[: len(items)].view_as(own), neighbors, absent

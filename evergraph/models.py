@@ -16,8 +16,9 @@ from evergraph.feature_graph import (
     Normalization,
     SupportGraph,
 )
+from evergraph.feature_graph.activation import Statistics
 from evergraph.feature_graph.build import build, check
-from evergraph.feature_graph.fused import Block, Network, broadcast_network
+from evergraph.feature_graph.fused import Network, broadcast_network
 from evergraph.layers import (
     BroadcastBlock,
     FeatureAttention,
@@ -198,17 +199,19 @@ class FGN(nn.Module):
 
     def _fused(self, graph: SupportGraph) -> Tensor:
         """All layers and the classifier in one operator: the same numbers as one by one."""
-        blocks: list[Block] = []
+        statistics: list[Statistics] = []
+        dropout: list[float] = []
         parameters: list[Tensor] = []
         for block in self.blocks:
             assert isinstance(block, BroadcastBlock)
             norm = block.norm
-            blocks.append(
-                Block(norm.running_mean, norm.running_var, norm.momentum, norm.eps, block.dropout)
-            )
+            statistics.append(norm.statistics(graph.nodes, graph.support.num_nodes))
+            dropout.append(block.dropout if self.training else 0.0)
             parameters += [block.layer.weight, norm.weight, norm.bias]
         readout = self.readout
-        network = Network(tuple(blocks), self.training, readout.centered, readout.sparse_gradient)
+        network = Network(
+            tuple(statistics), tuple(dropout), readout.centered, readout.sparse_gradient
+        )
         out: Tensor = broadcast_network(network, graph, (readout.weight, readout.bias), *parameters)
         return out
 

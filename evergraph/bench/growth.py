@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -28,7 +29,7 @@ def exponent(rows: Rows, size: str, value: str) -> float:
     """The slope of log value over log size: 0 is flat, 1 is linear."""
     points = [(math.log(row[size]), math.log(row[value])) for row in rows]
     center = [sum(axis) / len(points) for axis in zip(*points, strict=True)]
-    above = sum((s - center[0]) * (v - center[1]) for s, v in points)
+    above: float = sum((s - center[0]) * (v - center[1]) for s, v in points)
     return above / sum((s - center[0]) ** 2 for s, _ in points)
 
 
@@ -56,7 +57,7 @@ def by_stream(
     step(batches[0])
     seen = 0
     for length in lengths:
-        while seen < length * 9 // 10:
+        while seen + BATCH <= length * 9 // 10:
             step(batches[seen // BATCH % len(batches)])
             seen += BATCH
             report(seen)
@@ -75,10 +76,7 @@ def by_stream(
 
 def _per_item(cases: dict[int, Case], size: str, condensed: bool) -> Iterator[dict[str, float]]:
     """Microseconds of a training step and bytes of a stored item, measured in turns."""
-    steps = {}
-    for value, case in cases.items():
-        train = _trainer(case)
-        steps[str(value)] = lambda train=train, case=case: train(case)
+    steps = {str(value): partial(_trainer(case), case) for value, case in cases.items()}
     times = milliseconds(steps, dict.fromkeys(steps, 40))
     for value, case in cases.items():
         yield {

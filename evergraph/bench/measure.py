@@ -8,7 +8,7 @@ import platform
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 STATUS = Path("/proc/self/status")
@@ -16,7 +16,7 @@ RESET = Path("/proc/self/clear_refs")
 
 
 def milliseconds(
-    steps: dict[str, Callable[[], object]], repeats: dict[str, int]
+    steps: Mapping[str, Callable[[], object]], repeats: Mapping[str, int]
 ) -> dict[str, float]:
     """The median time of each step, taken in turns so that all see the same machine."""
     times: dict[str, list[float]] = {name: [] for name in steps}

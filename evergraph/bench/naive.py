@@ -1,8 +1,8 @@
 """FGN the plain way: the paper's equations with F × F matrices, as a good engineer writes them.
 
-It uses the parameters of an `FGN`, so that both can be compared number by number. Nothing is
-held back: neighbors are averaged before the outer product, matrices that want no gradient are
-built without one, and every product is batched.
+It uses the parameters of an `FGN`, so that both can be compared number by number. Neighbors are
+averaged before the outer product, matrices that want no gradient are built without one, and every
+product is batched. `lean` squeezes the same matrices further, in place and by hand.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from evergraph.layers import BroadcastBlock
 from evergraph.models import FGN
 
 
-def naive_logits(model: FGN, x: Tensor, neighbors: Neighbors) -> Tensor:
+def naive_logits(model: FGN, x: Tensor, neighbors: Neighbors, lean: bool = False) -> Tensor:
     """Logits `(B, K)` of a broadcast FGN with a plain linear classifier, x `(B, C, F)`."""
     if model.transforms or model.readout.centered:
         raise ValueError("the naive form has broadcast layers and centered=False")
     if model.attentions:
         neighbors = neighbors.with_weight(model.attentions[0](x, neighbors, model.hops))
-        mean = neighborhood_mean(neighbors, len(x), model.hops)
+    mean = neighborhood_mean(neighbors, len(x), model.hops)
+    if model.attentions:
         adjacency = normalize(feature_adjacency(x, mean, model.directed), model.normalization)
     else:
-        adjacency = _fixed_adjacency(model, x, neighborhood_mean(neighbors, len(x), model.hops))
+        adjacency = (_lean_adjacency if lean else _fixed_adjacency)(model, x, mean)
     z = x
     for block in model.blocks:
         assert isinstance(block, BroadcastBlock)
@@ -50,7 +51,17 @@ def naive_logits(model: FGN, x: Tensor, neighbors: Neighbors) -> Tensor:
 
 @torch.no_grad()
 def _fixed_adjacency(model: FGN, x: Tensor, mean: Tensor) -> Tensor:
-    """Eqs. (4)-(5), normalized, in place: without gradients nothing has to be kept."""
+    """Eqs. (4)-(5), normalized: without gradients the root needs no care at zero."""
+    outer = torch.einsum("bcf,bpcg->bpcfg", x, mean)
+    if not model.directed:
+        outer = outer + outer.mT
+    adjacency = outer.sign() * outer.abs().sqrt()
+    return normalize(adjacency, model.normalization)
+
+
+@torch.no_grad()
+def _lean_adjacency(model: FGN, x: Tensor, mean: Tensor) -> Tensor:
+    """The same in place, with as few passes over the matrices as torch allows."""
     adjacency = x.unsqueeze(1).unsqueeze(-1) * mean.unsqueeze(-2)
     if not model.directed:
         adjacency = adjacency + adjacency.mT

@@ -1,9 +1,8 @@
 """A whole stack of broadcast layers on the support, classifier included, as one operator.
 
-Batch normalization needs only sums over the support, since all else is zero; after the
-activation, the nodes off the support share one constant per channel. So logits, batch
-statistics and all gradients take time that depends on the nonzeros and not on F. The layers in
-`evergraph.layers` compute the same in plain torch, one operation after the other.
+The classifier takes the value of absent nodes times its column sums, or measures from it. So
+logits, batch statistics and all gradients take time that depends on the nonzeros and not on F.
+The layers in `evergraph.layers` compute the same, one operation after the other.
 """
 
 from __future__ import annotations
@@ -16,25 +15,17 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from evergraph.feature_graph.activation import (
+    Statistics,
+    activate,
+    activate_backward,
+    mix,
+    mix_backward,
+)
 from evergraph.feature_graph.kernels import JIT, adjoint, pair_gradient, product
 from evergraph.feature_graph.support import SupportGraph
 
-
-@dataclass(frozen=True)
-class Block:
-    """What one layer needs beyond its parameters.
-
-    Attributes:
-        running_mean, running_var: `(D,)`, updated in place in training.
-        momentum, eps: of the batch normalization.
-        dropout: rate, or 0.
-    """
-
-    running_mean: Tensor
-    running_var: Tensor
-    momentum: float
-    eps: float
-    dropout: float
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -42,18 +33,18 @@ class Network:
     """What the whole stack needs beyond its parameters.
 
     Attributes:
-        blocks: one per layer.
-        training: use and follow the statistics of the batch; drop nodes.
+        statistics: of the batch normalization of each layer.
+        dropout: rate after each layer; 0 if not training.
         centered, sparse_gradient: of the classifier, see `evergraph.layers.Readout`.
     """
 
-    blocks: tuple[Block, ...]
-    training: bool
+    statistics: tuple[Statistics, ...]
+    dropout: tuple[float, ...]
     centered: bool
     sparse_gradient: bool
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@torch.compiler.disable
 def broadcast_network(
     network: Network, graph: SupportGraph, readout: tuple[Tensor, Tensor], *parameters: Tensor
 ) -> Tensor:
@@ -83,18 +74,18 @@ class _BroadcastNetwork(torch.autograd.Function):
         support = graph.support
         where = [t.detach().numpy() for t in (hat, *graph.layout)]
         z, kept = graph.nodes.numpy(), []
-        for i, block in enumerate(network.blocks):
+        for i, (s, rate) in enumerate(zip(network.statistics, network.dropout, strict=True)):
             weight, scale, shift = (t.detach().numpy() for t in parameters[3 * i : 3 * i + 3])
-            mask = _mask(block, network.training, (weight.shape[1], z.shape[1]), hat.dtype)
-            statistics = block.running_mean.numpy(), block.running_var.numpy()
-            settings = block.momentum, block.eps, support.num_nodes, network.training
-            out = _forward(*where, z, weight, scale, shift, *statistics, *settings, mask)
-            kept.append((z, weight, scale, mask, *out))
-            z, absent = out[:2]
+            q, p = _linear(*where, z, weight)
+            running = s.running_mean.numpy(), s.running_var.numpy()
+            settings = s.momentum, s.eps, s.count, s.training
+            y, absent, mean, var = activate(p, scale, shift, *running, *settings)
+            mask = _drop(y, absent, rate)
+            kept.append(((z, weight, q), (p, scale, absent, mean, var), mask))
+            z = y[0]
         last = (z, absent, support.feature.numpy(), where[1], readout.detach().numpy())
         logits, column = _readout(*last, bias.detach().numpy(), network.centered)
-        ctx.network, ctx.num_nodes, ctx.where = network, support.num_nodes, where
-        ctx.kept, ctx.last = kept, (*last, column)
+        ctx.network, ctx.where, ctx.kept, ctx.last = network, where, kept, (*last, column)
         ctx.save_for_backward(hat, readout, bias, *parameters)
         return torch.from_numpy(logits)
 
@@ -109,11 +100,16 @@ class _BroadcastNetwork(torch.autograd.Function):
         wanted = ctx.needs_input_grad[2]
         g_hat = np.zeros(hat.shape if wanted else (0, 0), g.dtype)
         g_parameters: list[Tensor] = []
-        for i in reversed(range(len(network.blocks))):
-            settings = network.blocks[i].eps, ctx.num_nodes, network.training
-            gz, *rest = _backward(*ctx.where, *ctx.kept[i], *settings, gz, g_absent, g_hat, i == 0)
+        for i in reversed(range(len(ctx.kept))):
+            linear, normed, mask = ctx.kept[i]
+            s = network.statistics[i]
+            gz, g_absent = _drop_backward(gz, g_absent, mask)
+            gp, g_scale, g_shift = activate_backward(
+                *normed, s.eps, s.count, s.training, gz[None], g_absent
+            )
+            gz, gw = _linear_backward(*ctx.where, *linear, gp, g_hat, i == 0)
             g_absent = np.zeros(len(gz), g.dtype)  # between layers nobody reads absent nodes
-            g_parameters[:0] = [torch.from_numpy(part) for part in rest]
+            g_parameters[:0] = [torch.from_numpy(part) for part in (gw, g_scale, g_shift)]
         g_weight = torch.from_numpy(g_readout)
         if network.sparse_gradient:
             index = torch.from_numpy(ctx.last[2]).unsqueeze(0)
@@ -124,130 +120,43 @@ class _BroadcastNetwork(torch.autograd.Function):
         return None, None, g_adjacency, g_weight, torch.from_numpy(g_bias), *g_parameters
 
 
-def _mask(block: Block, training: bool, shape: tuple[int, int], dtype: torch.dtype) -> Any:
-    """Which nodes stay, scaled so that the mean stays too; empty if all do."""
-    if not training or block.dropout == 0:
-        return np.empty((0, 0), np.float64 if dtype == torch.float64 else np.float32)
-    keep = 1 - block.dropout
-    return torch.empty(shape, dtype=dtype).bernoulli_(keep).div_(keep).numpy()
+def _drop(y: Array, absent: Array, rate: float) -> Array | None:
+    """Make a share of the nodes absent, in place; returns the scale of each, or None."""
+    if rate == 0:
+        return None
+    mask: Array = torch.empty(y[0].shape).bernoulli_(1 - rate).numpy().astype(y.dtype)
+    mask /= 1 - rate
+    base = absent[:, None]
+    y[0] = base + mask * (y[0] - base)
+    return mask
 
 
-# In the loops below every number has the type of the arrays: one double among floats would halve
-# the speed.
+def _drop_backward(gy: Array, g_absent: Array, mask: Array | None) -> tuple[Array, Array]:
+    if mask is None:
+        return gy, g_absent
+    return gy * mask, g_absent + (gy * (1 - mask)).sum(1)
 
 
 @njit(**JIT)
-def _forward(
-    hat, ptr, width, offset, z, weight, scale, shift, running_mean, running_var, momentum, eps,
-    count, training, mask,
-):  # fmt: skip
-    """One block: y `(D, N)`, absent `(D,)`, q = Â z, p = q W, and the statistics used."""
-    number = z.dtype.type
-    one = number(1)
-    nodes, channels = z.shape[1], weight.shape[1]
-    planes = np.zeros((hat.shape[0], z.shape[0], nodes), z.dtype)
+def _linear(hat, ptr, width, offset, z, weight):
+    """Q = Â z and p = q W, the linear part of Eq. (7): `(1, P * C, N)` and `(1, D, N)`."""
+    planes = np.zeros((hat.shape[0], z.shape[0], z.shape[1]), z.dtype)
     product(hat, ptr, width, offset, z, planes)
-    q = planes.reshape(-1, nodes)
-    p = np.zeros((channels, nodes), z.dtype)
-    y = np.empty_like(p)
-    absent, mean, var = np.empty_like(shift), np.empty_like(shift), np.empty_like(shift)
-    for d in range(channels):
-        pd, yd = p[d], y[d]
-        for c in range(q.shape[0]):
-            w, qc = weight[c, d], q[c]
-            for i in range(nodes):
-                pd[i] += w * qc[i]
-        mean[d], var[d] = running_mean[d], running_var[d]
-        if training:
-            mean[d], var[d] = _moments(pd, count)
-            unbiased = var[d] * count / max(count - 1, 1)
-            running_mean[d] += momentum * (mean[d] - running_mean[d])
-            running_var[d] += momentum * (unbiased - running_var[d])
-        slope = number(scale[d] / np.sqrt(var[d] + eps))
-        base = shift[d] - mean[d] * slope
-        gone = base / (one + abs(base))
-        absent[d] = gone
-        for i in range(nodes):
-            u = pd[i] * slope + base
-            yd[i] = u / (one + abs(u))
-        if mask.shape[0]:
-            keep = mask[d]
-            for i in range(nodes):
-                yd[i] = gone + keep[i] * (yd[i] - gone)
-    return y, absent, q, p, mean, var
+    q = planes.reshape(1, -1, z.shape[1])
+    return q, mix(q, weight)
 
 
 @njit(**JIT)
-def _moments(p, count):
-    """Mean and variance over `count` nodes, of which all but the stored ones are zero."""
-    number = p.dtype.type
-    total = number(0)
-    for i in range(p.shape[0]):
-        total += p[i]
-    mean = number(total / count)
-    square = number(0)
-    for i in range(p.shape[0]):
-        square += (p[i] - mean) * (p[i] - mean)
-    return mean, number((square + (count - p.shape[0]) * mean * mean) / count)
-
-
-@njit(**JIT)
-def _backward(
-    hat, ptr, width, offset, z, weight, scale, mask, y, absent, q, p, mean, var, eps, count,
-    training, gy, g_absent, g_hat, first,
-):  # fmt: skip
-    """Gradients of `_forward` to z (not of the first layer), weight, scale and shift."""
-    number = z.dtype.type
-    one = number(1)
-    nodes, channels = z.shape[1], weight.shape[1]
-    gw, g_scale, g_shift = np.empty_like(weight), np.empty_like(scale), np.empty_like(scale)
-    planes = np.zeros((hat.shape[0], z.shape[0], nodes), z.dtype)
-    gq = planes.reshape(-1, nodes)
-    gp = np.empty(nodes, z.dtype)
-    for d in range(channels):
-        pd, gyd, center = p[d], gy[d], mean[d]
-        rstd = number(1 / np.sqrt(var[d] + eps))
-        slope = scale[d] * rstd
-        base = absent[d] / (one - abs(absent[d]))  # softsign backwards
-        g0 = g_absent[d]
-        if mask.shape[0]:
-            keep = mask[d]
-            for i in range(nodes):
-                g0 += gyd[i] * (one - keep[i])
-                gp[i] = gyd[i] * keep[i]
-        else:
-            for i in range(nodes):
-                gp[i] = gyd[i]
-        total, along = number(0), number(0)
-        for i in range(nodes):
-            u = one + abs(pd[i] * slope + base)
-            g = gp[i] / (u * u)
-            gp[i] = g
-            total += g
-            along += g * (pd[i] - center)
-        g0 *= (one - abs(absent[d])) * (one - abs(absent[d]))
-        g_shift[d] = total + g0
-        g_scale[d] = (along - g0 * center) * rstd
-        if training:
-            level, tilt = number(g_shift[d] / count), number(g_scale[d] * rstd / count)
-            for i in range(nodes):
-                gp[i] = slope * (gp[i] - level - tilt * (pd[i] - center))
-        else:
-            for i in range(nodes):
-                gp[i] *= slope
-        for c in range(q.shape[0]):
-            w, qc, gqc = weight[c, d], q[c], gq[c]
-            inner = number(0)
-            for i in range(nodes):
-                gqc[i] += w * gp[i]
-                inner += qc[i] * gp[i]
-            gw[c, d] = inner
+def _linear_backward(hat, ptr, width, offset, z, weight, q, gp, g_hat, first):
+    """Gradients of `_linear` to z (not of the first layer), weight, and g_hat if it is wanted."""
+    gq, gw = mix_backward(q, weight, gp)
+    planes = gq.reshape(hat.shape[0], z.shape[0], z.shape[1])
     gz = np.zeros_like(z)
     if not first:
         adjoint(hat, ptr, width, offset, planes, gz)
     if g_hat.shape[0]:
         pair_gradient(ptr, width, offset, planes, z, g_hat)
-    return gz, gw, g_scale, g_shift
+    return gz, gw
 
 
 @njit(**JIT)

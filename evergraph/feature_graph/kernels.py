@@ -223,50 +223,73 @@ def fixed_graph(
 
 @njit(**JIT)
 def product(hat, ptr, width, offset, z, out):
-    """out[p, c] += Â_p z_c for every plane p and channel c: z `(C, N)` into out `(P, C, N)`."""
+    """out[p, c] += Â_p z_c for every plane p and channel c: z `(C, N)` into out `(P, C, N)`.
+
+    Two channels at a time, so that each stored number is loaded half as often.
+    """
+    channels = z.shape[0]
     for p in range(hat.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
             size = n1 - n0
             run = 2 * size - k
-            for i in range(k):
-                base = offset[b] + i * run
-                row = hat[p, base : base + size]
-                mirror = hat[p, base + size : base + run]
-                for c in range(z.shape[0]):
-                    zc = z[c, n0:n1]
-                    rest = out[p, c, n0 + k : n1]
-                    total = z.dtype.type(0)
+            for c in range(0, channels, 2):
+                d = min(c + 1, channels - 1)
+                zc, zd = z[c, n0:n1], z[d, n0:n1]
+                oc, od = out[p, c, n0:n1], out[p, d, n0:n1]
+                rc, rd = oc[k:], od[k:]
+                for i in range(k):
+                    base = offset[b] + i * run
+                    row = hat[p, base : base + size]
+                    mirror = hat[p, base + size : base + run]
+                    tc, td = z.dtype.type(0), z.dtype.type(0)
                     for j in range(size):
-                        total += row[j] * zc[j]
-                    out[p, c, n0 + i] += total
-                    zi = zc[i]
-                    for j in range(size - k):
-                        rest[j] += mirror[j] * zi
+                        tc += row[j] * zc[j]
+                        td += row[j] * zd[j]
+                    oc[i] += tc
+                    ac, ad = zc[i], zd[i]
+                    if d == c:
+                        for j in range(size - k):
+                            rc[j] += mirror[j] * ac
+                    else:
+                        od[i] += td
+                        for j in range(size - k):
+                            rc[j] += mirror[j] * ac
+                            rd[j] += mirror[j] * ad
 
 
 @njit(**JIT)
 def adjoint(hat, ptr, width, offset, g, out):
     """out[c] += Σ_p Â_pᵀ g[p, c]: g `(P, C, N)` into out `(C, N)`; the transpose of `product`."""
+    channels = out.shape[0]
     for p in range(hat.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
             size = n1 - n0
             run = 2 * size - k
-            for i in range(k):
-                base = offset[b] + i * run
-                row = hat[p, base : base + size]
-                mirror = hat[p, base + size : base + run]
-                for c in range(out.shape[0]):
-                    target = out[c, n0:n1]
-                    gi = g[p, c, n0 + i]
-                    for j in range(size):
-                        target[j] += row[j] * gi
-                    rest = g[p, c, n0 + k : n1]
-                    total = g.dtype.type(0)
+            for c in range(0, channels, 2):
+                d = min(c + 1, channels - 1)
+                oc, od = out[c, n0:n1], out[d, n0:n1]
+                gc, gd = g[p, c, n0:n1], g[p, d, n0:n1]
+                rc, rd = gc[k:], gd[k:]
+                for i in range(k):
+                    base = offset[b] + i * run
+                    row = hat[p, base : base + size]
+                    mirror = hat[p, base + size : base + run]
+                    ac, ad = gc[i], gd[i]
+                    tc, td = g.dtype.type(0), g.dtype.type(0)
                     for j in range(size - k):
-                        total += mirror[j] * rest[j]
-                    target[i] += total
+                        tc += mirror[j] * rc[j]
+                        td += mirror[j] * rd[j]
+                    if d == c:
+                        for j in range(size):
+                            oc[j] += row[j] * ac
+                    else:
+                        for j in range(size):
+                            oc[j] += row[j] * ac
+                            od[j] += row[j] * ad
+                        od[i] += td
+                    oc[i] += tc
 
 
 @njit(**JIT)

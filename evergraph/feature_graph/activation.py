@@ -1,0 +1,200 @@
+"""softsign(batch_norm(z W)) in one go, counting the nodes that are not there.
+
+Batch normalization needs only sums over the present nodes, since all others are zero; after the
+activation, those others share one constant per channel, called *absent*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from evergraph.feature_graph.kernels import JIT
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What batch normalization needs beyond its parameters.
+
+    Attributes:
+        running_mean, running_var: `(D,)`, updated in place in training.
+        momentum, eps: as in torch.
+        count: all nodes of the batch, present or not.
+        training: use and follow the statistics of the batch.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    momentum: float
+    eps: float
+    count: int
+    training: bool
+
+
+@torch.compiler.disable
+def norm_softsign(
+    z: Tensor, weight: Tensor | None, scale: Tensor, shift: Tensor, statistics: Statistics
+) -> tuple[Tensor, Tensor]:
+    """Normalize and activate z `(*, D, F)`; also returns absent, `(D,)`.
+
+    With a weight `(C, D)`, the channels of z `(*, C, F)` are mixed before, as in Eq. (7).
+    """
+    out: tuple[Tensor, Tensor] = _NormSoftsign.apply(statistics, z, weight, scale, shift)
+    return out
+
+
+class _NormSoftsign(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        statistics: Statistics,
+        z: Tensor,
+        weight: Tensor | None,
+        scale: Tensor,
+        shift: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        q = z.detach().contiguous().numpy().reshape(-1, *z.shape[-2:])
+        p = q if weight is None else mix(q, weight.detach().numpy())
+        s = statistics
+        running = s.running_mean.numpy(), s.running_var.numpy()
+        settings = s.momentum, s.eps, s.count, s.training
+        parameters = scale.detach().numpy(), shift.detach().numpy()
+        y, absent, mean, var = activate(p, *parameters, *running, *settings)
+        ctx.statistics, ctx.kept = s, (q, p, absent, mean, var)
+        ctx.save_for_backward(z, scale, shift, *(() if weight is None else (weight,)))
+        out = torch.from_numpy(y).view(*z.shape[:-2], *y.shape[1:])
+        return out, torch.from_numpy(absent)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        z, scale, _, *weight = ctx.saved_tensors  # raises if one was changed in between
+        s, (q, p, *kept) = ctx.statistics, ctx.kept
+        gy, g_absent = (g.contiguous().numpy() for g in grads)
+        settings = s.eps, s.count, s.training
+        gp, g_scale, g_shift = activate_backward(
+            p, scale.detach().numpy(), *kept, *settings, gy.reshape(p.shape), g_absent
+        )
+        gz, gw = gp, None
+        if weight:
+            gz, gw = mix_backward(q, weight[0].detach().numpy(), gp)
+            gw = torch.from_numpy(gw)
+        gz = torch.from_numpy(gz).view(z.shape)
+        return None, gz, gw, torch.from_numpy(g_scale), torch.from_numpy(g_shift)
+
+
+# In the loops below every number has the type of the arrays: one double among floats would halve
+# the speed.
+
+
+@njit(**JIT)
+def activate(p, scale, shift, running_mean, running_var, momentum, eps, count, training):
+    """From p `(B, D, n)`: y `(B, D, n)`, absent, and the mean and variance used, `(D,)` each."""
+    number = p.dtype.type
+    one = number(1)
+    y = np.empty_like(p)
+    absent, mean, var = np.empty_like(shift), np.empty_like(shift), np.empty_like(shift)
+    for d in range(p.shape[1]):
+        mean[d], var[d] = running_mean[d], running_var[d]
+        if training:
+            mean[d], var[d] = _moments(p, d, count)
+            unbiased = var[d] * count / max(count - 1, 1)
+            running_mean[d] += momentum * (mean[d] - running_mean[d])
+            running_var[d] += momentum * (unbiased - running_var[d])
+        slope = number(scale[d] / np.sqrt(var[d] + eps))
+        base = shift[d] - mean[d] * slope
+        absent[d] = base / (one + abs(base))
+        for b in range(p.shape[0]):
+            source, target = p[b, d], y[b, d]
+            for i in range(source.shape[0]):
+                u = source[i] * slope + base
+                target[i] = u / (one + abs(u))
+    return y, absent, mean, var
+
+
+@njit(**JIT)
+def _moments(p, d, count):
+    """Mean and variance of channel d over `count` nodes; all but the stored ones are zero."""
+    number = p.dtype.type
+    total = number(0)
+    for b in range(p.shape[0]):
+        row = p[b, d]
+        for i in range(row.shape[0]):
+            total += row[i]
+    count = max(count, 1)
+    mean = number(total / count)
+    square = number(0)
+    for b in range(p.shape[0]):
+        row = p[b, d]
+        for i in range(row.shape[0]):
+            square += (row[i] - mean) * (row[i] - mean)
+    missing = count - p.shape[0] * p.shape[2]
+    return mean, number((square + missing * mean * mean) / count)
+
+
+@njit(**JIT)
+def activate_backward(p, scale, absent, mean, var, eps, count, training, gy, g_absent):
+    """Gradients of `activate` to p, scale and shift."""
+    number = p.dtype.type
+    one = number(1)
+    gp, g_scale, g_shift = np.empty_like(p), np.empty_like(scale), np.empty_like(scale)
+    for d in range(p.shape[1]):
+        center, gone = mean[d], absent[d]
+        rstd = number(1 / np.sqrt(var[d] + eps))
+        slope = scale[d] * rstd
+        base = gone / (one - abs(gone))  # softsign backwards
+        total, along = number(0), number(0)
+        for b in range(p.shape[0]):
+            source, given, target = p[b, d], gy[b, d], gp[b, d]
+            for i in range(source.shape[0]):
+                u = one + abs(source[i] * slope + base)
+                g = given[i] / (u * u)
+                target[i] = g
+                total += g
+                along += g * (source[i] - center)
+        g0 = g_absent[d] * (one - abs(gone)) * (one - abs(gone))
+        g_shift[d] = total + g0
+        g_scale[d] = (along - g0 * center) * rstd
+        level, tilt = number(0), number(0)
+        if training:
+            level, tilt = number(g_shift[d] / count), number(g_scale[d] * rstd / count)
+        for b in range(p.shape[0]):
+            source, target = p[b, d], gp[b, d]
+            for i in range(source.shape[0]):
+                target[i] = slope * (target[i] - level - tilt * (source[i] - center))
+    return gp, g_scale, g_shift
+
+
+@njit(**JIT)
+def mix(q, weight):
+    """Map the channels: p[b, d] = Σ_c weight[c, d] q[b, c], for q `(B, C, n)`."""
+    p = np.zeros((q.shape[0], weight.shape[1], q.shape[2]), q.dtype)
+    for b in range(q.shape[0]):
+        for d in range(weight.shape[1]):
+            target = p[b, d]
+            for c in range(q.shape[1]):
+                w, source = weight[c, d], q[b, c]
+                for i in range(target.shape[0]):
+                    target[i] += w * source[i]
+    return p
+
+
+@njit(**JIT)
+def mix_backward(q, weight, gp):
+    """Gradients of `mix` to q and weight."""
+    gq, gw = np.zeros_like(q), np.zeros_like(weight)
+    for b in range(q.shape[0]):
+        for d in range(weight.shape[1]):
+            given = gp[b, d]
+            for c in range(q.shape[1]):
+                w, source, target = weight[c, d], q[b, c], gq[b, c]
+                inner = q.dtype.type(0)
+                for i in range(given.shape[0]):
+                    target[i] += w * given[i]
+                    inner += source[i] * given[i]
+                gw[c, d] += inner
+    return gq, gw

@@ -1,0 +1,86 @@
+"""Data flows one way: a module imports only from those before it, and siblings never meet."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import evergraph
+
+ROOT = Path(evergraph.__file__).parent
+
+# The pipeline of the paper, in order. Modules that share a line are siblings.
+ORDER = [
+    ["sparse"],
+    ["neighborhood", "graph", "dataset"],
+    ["feature_graph"],
+    ["layers"],
+    ["models"],
+    ["datasets"],
+    ["applications"],
+    ["report", "bench"],
+    ["cli"],
+]
+# Inside the two packages whose files build on each other.
+INNER = {
+    "feature_graph": [
+        ["equations", "neighbors", "kernels"],
+        ["ops", "activation"],
+        ["support"],
+        ["dense", "rank_one", "fused"],
+        ["build"],
+    ],
+}
+# The lower half never prints, reads files, seeds globally or chooses a device.
+LOWER_HALF = ["sparse", "neighborhood", "graph", "dataset", "feature_graph", "layers", "models"]
+FORBIDDEN = ("print(", "open(", "manual_seed(", ".cuda(", "np.random.seed")
+
+
+def modules():
+    return sorted(p for p in ROOT.rglob("*.py") if p.name != "__init__.py")
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            if node.module.startswith("evergraph"):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.startswith("evergraph"))
+
+
+def rank(name, order):
+    for position, group in enumerate(order):
+        if name in group:
+            return position
+    return None
+
+
+def test_every_module_has_its_place():
+    found = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in modules()}
+    assert found == {name for group in ORDER for name in group}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_backwards(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    for target in imports(path):
+        there = target.split(".")[1:]
+        if there and there[0] != parts[0]:
+            assert rank(there[0], ORDER) is not None, target
+            assert rank(there[0], ORDER) <= rank(parts[0], ORDER), f"{path} imports {target}"
+        elif parts[0] in INNER and len(there) > 1 and rank(there[1], INNER[parts[0]]) is not None:
+            order = INNER[parts[0]]
+            assert rank(there[1], order) < rank(parts[1], order) or there[1] in (
+                "neighbors",
+                "kernels",
+                "equations",
+            ), f"{path} imports {target}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_lower_half_has_no_side_effects(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    if parts[0] in LOWER_HALF:
+        code = path.read_text()
+        assert not [word for word in FORBIDDEN if word in code]

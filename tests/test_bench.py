@@ -1,0 +1,81 @@
+"""The benchmarks report what they promise; times are never asserted."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from evergraph.bench import growth
+from evergraph.bench.batches import bags_of_words, dense_embeddings
+from evergraph.bench.measure import milliseconds, peak_mb
+from evergraph.bench.speed import speed
+from evergraph.cli import app
+
+KEYS = {
+    "naive_ms",
+    "fast_ms",
+    "ratio",
+    "max_abs_diff_logits",
+    "max_abs_diff_grad",
+    "naive_peak_mb",
+    "fast_peak_mb",
+}
+
+
+@pytest.mark.parametrize("case", [bags_of_words(4, 200), dense_embeddings(4, 16, 3)])
+def test_speed_compares_equal_numbers(case):
+    row = speed(case, naive_repeats=2, fast_repeats=2)
+    assert row.keys() >= KEYS
+    assert row["ratio"] == pytest.approx(row["naive_ms"] / row["fast_ms"])
+    assert row["max_abs_diff_logits"] < 1e-4
+    assert row["max_abs_diff_grad"] < 1e-4
+
+
+def test_generated_bags_have_the_same_nonzeros_for_any_width():
+    for width in (100, 1000):
+        case = bags_of_words(3, width, own=5, support=20, neighbors=4)
+        assert case.x.counts.tolist() == [5, 5, 5]
+        for item in range(3):
+            mine = case.neighbors.features[torch.nonzero(case.neighbors.owner == item).flatten()]
+            assert len(mine.indices.unique()) == 20
+
+
+def test_growth_is_measured_at_every_size():
+    rows = list(growth.by_features((100, 200)))
+    assert [row["features"] for row in rows] == [100, 200]
+    assert rows[0]["bytes_per_item"] == rows[1]["bytes_per_item"]  # flat in F
+    rows = list(growth.by_neighbors((1, 10, 100)))
+    assert growth.exponent(rows, "neighbors", "bytes_per_item") > 0.8  # linear in neighbors
+    rows = list(growth.by_stream((20, 40)))
+    assert [row["items"] for row in rows] == [20, 40]
+
+
+def test_exponent_of_known_laws():
+    rows = [{"size": n, "flat": 3.0, "linear": 2.0 * n, "square": n**2} for n in (1, 10, 100)]
+    for value, slope in (("flat", 0), ("linear", 1), ("square", 2)):
+        assert growth.exponent(rows, "size", value) == pytest.approx(slope, abs=1e-12)
+
+
+def test_milliseconds_takes_turns():
+    order = []
+    steps = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    times = milliseconds(steps, {"a": 4, "b": 2})
+    assert set(times) == {"a", "b"}
+    assert "".join(order) == "ab" + "aabaab"
+
+
+def test_peak_sees_a_large_allocation():
+    assert peak_mb(lambda: torch.ones(2**24).sum()) > 32
+
+
+def test_the_command_prints_json_and_nothing_else(monkeypatch):
+    monkeypatch.setattr(growth, "FEATURES", (100, 200))
+    runner = CliRunner()
+    monkeypatch.setattr(growth.by_features, "__defaults__", ((100, 200),))
+    monkeypatch.setattr(growth.by_neighbors, "__defaults__", ((1, 5),))
+    monkeypatch.setattr(growth.by_stream, "__defaults__", ((20, 40), lambda seen: None))
+    result = runner.invoke(app, ["bench", "growth", "--json"])
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    assert {"by_features", "by_neighbors", "by_items", "exponents", "commit"} <= content.keys()

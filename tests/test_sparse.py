@@ -1,0 +1,43 @@
+"""Sparse rows against dense matrices."""
+
+import pytest
+import torch
+
+from evergraph.sparse import SparseRows
+
+
+def matrix():
+    dense = torch.randn(5, 7) * (torch.rand(5, 7) < 0.4)
+    dense[2] = 0
+    return dense
+
+
+def test_round_trip_selection_and_products():
+    dense = matrix()
+    rows = SparseRows.from_dense(dense)
+    index = torch.tensor([4, 2, 0, 4])
+    assert torch.equal(rows.to_dense(), dense)
+    assert torch.equal(rows[index].to_dense(), dense[index])
+    assert torch.allclose(rows.matmul(torch.eye(7)), dense)
+    assert len(rows) == 5
+    assert rows.to(torch.float64).values.dtype == torch.float64
+    assert rows.nbytes == 8 * 6 + 12 * len(rows.values)
+
+
+def test_pool_adds_scaled_rows():
+    dense = matrix()
+    group, scale = torch.tensor([1, 0, 1, 3, 1]), torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    expected = torch.zeros(4, 7).index_add(0, group, dense * scale.unsqueeze(1))
+    pooled = SparseRows.from_dense(dense).pool(group, 4, scale)
+    assert torch.allclose(pooled.to_dense(), expected)
+
+
+def test_a_nan_is_not_lost():
+    assert torch.isnan(SparseRows.from_dense(torch.tensor([[0.0, torch.nan]])).values).all()
+
+
+def test_arrays_must_belong_together():
+    with pytest.raises(ValueError, match="matrix of shape"):
+        SparseRows.from_dense(torch.zeros(3))
+    with pytest.raises(ValueError, match=r"indices \(nnz,\) and values \(nnz,\)"):
+        SparseRows(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.tensor([1.0]), 3)
