@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
@@ -27,10 +27,9 @@ Rows = list[dict[str, float]]
 
 def exponent(rows: Rows, size: str, value: str) -> float:
     """The slope of log value over log size: 0 is flat, 1 is linear."""
-    points = [(math.log(row[size]), math.log(row[value])) for row in rows]
-    center = [sum(axis) / len(points) for axis in zip(*points, strict=True)]
-    above: float = sum((s - center[0]) * (v - center[1]) for s, v in points)
-    return above / sum((s - center[0]) ** 2 for s, _ in points)
+    x = np.log([row[size] for row in rows])
+    y = np.log([row[value] for row in rows])
+    return float(np.polyfit(x, y, 1)[0])
 
 
 def by_features(sizes: Iterable[int] = FEATURES) -> Iterator[dict[str, float]]:
