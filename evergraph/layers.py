@@ -11,7 +11,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, leaky_relu, linear, softsign
+from torch.nn.functional import dropout, leaky_relu, linear, pad, softsign
 
 from evergraph.feature_graph import (
     DenseGraph,
@@ -308,6 +308,13 @@ class Readout(nn.Module):
         if not self.centered:
             logits = logits + absent @ self.weight.sum(0)
         return logits + self.bias
+
+    def grow(self, outputs: int) -> None:
+        """Make room for more logits; the new ones start at zero."""
+        more = outputs - self.bias.shape[0]
+        if more > 0:
+            self.weight = nn.Parameter(pad(self.weight.detach(), (0, more)))
+            self.bias = nn.Parameter(pad(self.bias.detach(), (0, more)))
 
 
 def _uniform(fan_in: int, fan_out: int) -> Tensor:

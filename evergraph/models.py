@@ -138,6 +138,15 @@ class FGN(nn.Module):
             raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {name!r}")
         return cls(num_features, num_classes, **{**PRESETS[name], **changes})
 
+    @property
+    def condensable(self) -> bool:
+        """Whether (x, m) is all that this network sees of an item: fixed weights, Eq. (7)."""
+        return not self.transforms and not self.attentions
+
+    def grow(self, num_classes: int) -> None:
+        """Make room for more classes; the logits of the old ones stay."""
+        self.readout.grow(num_classes)
+
     def forward(self, x: Features, neighbors: Neighbors, pairs: Tensor | None = None) -> Tensor:
         """Logits of a batch.
 

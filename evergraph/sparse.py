@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +41,17 @@ class SparseRows:
         counts = torch.bincount(row, minlength=matrix.shape[0])
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         return cls(indptr, indices, matrix[row, indices], matrix.shape[1])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[SparseRows]) -> SparseRows:
+        """The rows of several matrices below each other, with int64 indices."""
+        widths = {part.num_features for part in parts}
+        if len(widths) != 1:
+            raise ValueError(f"rows must have the same number of features, got {sorted(widths)}")
+        counts = torch.cat([part.counts for part in parts])
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).long()
+        indices = torch.cat([part.indices for part in parts]).long()
+        return cls(indptr, indices, torch.cat([part.values for part in parts]), widths.pop())
 
     def __post_init__(self) -> None:
         """Reject arrays that cannot belong together."""
@@ -84,6 +96,12 @@ class SparseRows:
             return SparseRows(self.indptr, self.indices, self.values.to(target), self.num_features)
         indptr, indices, values = (t.to(target) for t in (self.indptr, self.indices, self.values))
         return SparseRows(indptr, indices, values, self.num_features)
+
+    def with_index_type(self, dtype: torch.dtype) -> SparseRows:
+        """The same rows with other integers: int32 to store them in less, int64 to compute."""
+        return SparseRows(
+            self.indptr.to(dtype), self.indices.to(dtype), self.values, self.num_features
+        )
 
     def to_dense(self) -> Tensor:
         """The `(R, F)` matrix, zeros included."""

@@ -1,0 +1,288 @@
+"""A learner sees every batch once, keeps a bounded memory, and can be stopped at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, pad
+
+from evergraph.batch import Batch, concatenate
+from evergraph.memory import Memory, State
+
+
+class Model(Protocol):
+    """What a learner asks of a network: logits of a batch, and room for more classes."""
+
+    hops: int
+
+    @property
+    def condensable(self) -> bool:
+        """Whether (x, m) may be stored in place of the neighbors."""
+        ...
+
+    def __call__(self, x: Any, neighbors: Any) -> Tensor:
+        """Logits, `(B, K)`."""
+        ...
+
+    def grow(self, num_classes: int) -> None:
+        """Make room for more classes."""
+        ...
+
+
+class Method(Protocol):
+    """How forgetting is fought: what is done with a new batch."""
+
+    def observe(self, learner: Learner, batch: Batch) -> None:
+        """Learn from a new batch."""
+        ...
+
+    def state(self) -> State:
+        """All that is needed to go on later."""
+        ...
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        ...
+
+
+@dataclass(frozen=True)
+class Training:
+    """How gradients are used.
+
+    Attributes:
+        optimizer: `sgd` or `adam`.
+        lr: learning rate.
+        momentum: of SGD.
+        weight_decay: of both.
+        steps: gradient steps on each new batch.
+        replay_every: replay after every so many batches.
+        replay_batches: minibatches of memory per replay; None is one pass over all of it.
+        replay_batch_size: items in each of them.
+    """
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    steps: int = 5
+    replay_every: int = 1
+    replay_batches: int | None = None
+    replay_batch_size: int = 10
+
+    def __post_init__(self) -> None:
+        """Reject settings that cannot train."""
+        if self.optimizer not in ("sgd", "adam"):
+            raise ValueError(f"optimizer must be sgd or adam, got {self.optimizer!r}")
+        if not self.lr > 0:
+            raise ValueError(f"lr must be positive, got {self.lr}")
+        for name in ("steps", "replay_every", "replay_batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+class Learner:
+    """Learns a stream batch by batch, and predicts at any time.
+
+    Classes need not be known in advance: the output layer grows when a new label comes.
+
+    Args:
+        model: a network; see `Model`.
+        method: how forgetting is fought; see `evergraph.methods`.
+        memory: what is kept of the past, for methods that use it.
+        training: how gradients are used.
+        seed: of the replay order and of dropout.
+        loss: of logits and targets; cross-entropy by default.
+
+    Example:
+        >>> from evergraph.continuum import Continuum
+        >>> from evergraph.datasets import generate
+        >>> from evergraph.memory import Reservoir
+        >>> from evergraph.methods import Replay
+        >>> from evergraph.models import FGN
+        >>> stream = Continuum(generate())
+        >>> learner = Learner(FGN(500, 0), Replay(), Reservoir(capacity=100))
+        >>> for batch in list(stream)[:3]:
+        ...     learner.observe(batch)
+        >>> learner.classes, learner.predict(batch).shape
+        ([0], torch.Size([10]))
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        method: Method,
+        memory: Memory | None = None,
+        training: Training = Training(),  # noqa: B008
+        seed: int = 0,
+        loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch module, got {type(model).__name__}")
+        self.model: Any = model
+        self.method, self.memory, self.training = method, memory, training
+        self.classes: list[int] = []
+        self.position = 0
+        self.rng = np.random.default_rng(seed)
+        self.noise = torch.Generator().manual_seed(seed).get_state()
+        self.optimizer = self._optimizer()
+        self._loss = loss
+        self._width: tuple[int, ...] | None = None
+
+    # -- learning ---------------------------------------------------------------------------
+
+    def observe(self, batch: Batch) -> None:
+        """Learn from a new batch; nothing changes if it is refused."""
+        self._check(batch)
+        self._meet(batch.target)
+        if self.model.condensable:
+            batch = batch.condensed(self.model.hops)
+        self.model.train()
+        with self._own_noise():
+            self.method.observe(self, batch)
+        self.position += 1
+
+    def learn_one(self, item: Batch) -> None:
+        """The same for a single item."""
+        if len(item) != 1:
+            raise ValueError(f"learn_one takes one item, got {len(item)}; use observe")
+        self.observe(item)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The loss of the current model on a batch."""
+        return self._loss(self.logits(batch), self.columns(batch.target))
+
+    def descend(self, loss: Tensor, adjust: Callable[[], None] | None = None) -> None:
+        """One step of the optimizer; `adjust` may change the gradients before it."""
+        self.optimizer.zero_grad()
+        loss.backward()
+        if adjust is not None:
+            adjust()
+        self.optimizer.step()
+
+    def replay(self) -> Iterator[Batch]:
+        """Minibatches of memory in random order, as many as the settings say."""
+        assert self.memory is not None
+        items, size = self.memory.items, self.training.replay_batch_size
+        order = self.rng.permutation(len(items)).tolist()
+        limit = self.training.replay_batches
+        count = -(-len(order) // size) if limit is None else limit
+        for i in range(count):
+            part = order[i * size : (i + 1) * size]
+            if part:
+                yield concatenate([items[j] for j in part])
+
+    # -- predicting -------------------------------------------------------------------------
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Logits `(B, K)`, one for each class seen, in the order of `classes`."""
+        out: Tensor = self.model(batch.x, batch.neighbors)
+        return out
+
+    @torch.no_grad()
+    def scores(self, batch: Batch) -> Tensor:
+        """What the decision is made on: the logits, or the method's own scores."""
+        if not self.classes:
+            raise RuntimeError("nothing has been learned yet: call observe before predict")
+        self._check_width(batch)
+        own = getattr(self.method, "scores", None)
+        if own is not None:
+            out: Tensor = own(self, batch)
+            return out
+        self.model.eval()
+        return self.logits(batch)
+
+    def predict(self, batch: Batch) -> Tensor:
+        """The label of each item, `(B,)`."""
+        return torch.tensor(self.classes)[self.scores(batch).argmax(-1)]
+
+    def predict_one(self, item: Batch) -> int:
+        """The label of a single item."""
+        if len(item) != 1:
+            raise ValueError(f"predict_one takes one item, got {len(item)}; use predict")
+        return int(self.predict(item))
+
+    def evaluate(self, stream: Iterable[Batch]) -> float:
+        """The share of items whose label is found."""
+        correct = count = 0
+        for batch in stream:
+            correct += int((self.predict(batch) == batch.target).sum())
+            count += len(batch)
+        return correct / count if count else float("nan")
+
+    # -- growing and checking ---------------------------------------------------------------
+
+    def columns(self, target: Tensor) -> Tensor:
+        """The position of each label among `classes`."""
+        place = {label: column for column, label in enumerate(self.classes)}
+        return torch.tensor([place[label] for label in target.tolist()])
+
+    def _check(self, batch: Batch) -> None:
+        self._check_width(batch)
+        if bool((batch.target < 0).any()):
+            raise ValueError(
+                f"labels must be 0 or more to learn from, got {int(batch.target.min())}"
+            )
+
+    def _check_width(self, batch: Batch) -> None:
+        if self._width is not None and batch.width != self._width:
+            raise ValueError(
+                f"items must keep the shape {self._width} that the stream began with, "
+                f"got {batch.width}"
+            )
+        self._width = batch.width
+
+    def _meet(self, target: Tensor) -> None:
+        known = set(self.classes)
+        fresh = [label for label in target.unique().tolist() if label not in known]
+        if fresh:
+            self.classes += fresh
+            self._grow()
+
+    def _grow(self) -> None:
+        """Enlarge the output layer and what the optimizer remembers of it."""
+        before = dict(self.model.named_parameters())
+        self.model.grow(len(self.classes))
+        state = self.optimizer.state
+        for name, parameter in self.model.named_parameters():
+            old = before[name]
+            if parameter is old:
+                continue
+            for group in self.optimizer.param_groups:
+                group["params"] = [parameter if p is old else p for p in group["params"]]
+            if old in state:
+                kept = state.pop(old)
+                state[parameter] = {key: fit(value, parameter) for key, value in kept.items()}
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        t = self.training
+        parameters = list(self.model.parameters())
+        if t.optimizer == "adam":
+            return torch.optim.Adam(parameters, lr=t.lr, weight_decay=t.weight_decay)
+        return torch.optim.SGD(
+            parameters, lr=t.lr, momentum=t.momentum, weight_decay=t.weight_decay
+        )
+
+    @contextmanager
+    def _own_noise(self) -> Iterator[None]:
+        """Dropout draws from the learner's own randomness, whatever others do with theirs."""
+        outer = torch.get_rng_state()
+        torch.set_rng_state(self.noise)
+        try:
+            yield
+        finally:
+            self.noise = torch.get_rng_state()
+            torch.set_rng_state(outer)
+
+
+def fit(value: Any, parameter: Tensor) -> Any:
+    """Pad a tensor that goes with a parameter to the parameter's new size, with zeros."""
+    if not isinstance(value, Tensor) or value.dim() != parameter.dim():
+        return value
+    missing = [n - o for n, o in zip(parameter.shape, value.shape, strict=True)]
+    return pad(value, [m for size in reversed(missing) for m in (0, size)])

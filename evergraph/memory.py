@@ -1,0 +1,345 @@
+"""What is kept of the past: a bounded sample of the items that have passed, Eq. (10).
+
+All memories count in items, in bytes, or both, and never exceed either. What they keep is
+decided by the rule alone; the items themselves are self-contained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evergraph.batch import Batch, concatenate
+
+State = tuple[dict[str, Tensor], dict[str, Any]]
+
+
+class Memory(Protocol):
+    """A bounded sample of the stream."""
+
+    @property
+    def items(self) -> list[Batch]:
+        """What is kept, as batches of one."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the kept items take."""
+        ...
+
+    def add(self, batch: Batch) -> None:
+        """Offer new items; some of the old ones may go."""
+        ...
+
+    def state(self) -> State:
+        """All that is needed to go on later: tensors, and what JSON can hold."""
+        ...
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        ...
+
+
+@dataclass
+class Shelf:
+    """Items in a list with a number for each, and the limits that they must keep.
+
+    Attributes:
+        capacity: items at the most, or None.
+        capacity_bytes: bytes at the most, or None.
+        items: batches of one.
+        numbers: one per item: a random key, or an age.
+        nbytes: of all items.
+    """
+
+    capacity: int | None
+    capacity_bytes: int | None
+    items: list[Batch] = field(default_factory=list)
+    numbers: list[float] = field(default_factory=list)
+    nbytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Reject limits that keep nothing."""
+        if self.capacity is None and self.capacity_bytes is None:
+            raise ValueError("a memory needs a capacity in items or in bytes, got neither")
+        for name in ("capacity", "capacity_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+
+    @property
+    def full(self) -> bool:
+        """Whether a limit is exceeded."""
+        too_many = self.capacity is not None and len(self.items) > self.capacity
+        return too_many or (self.capacity_bytes is not None and self.nbytes > self.capacity_bytes)
+
+    def put(self, item: Batch, number: float) -> None:
+        """Add an item, over the limits if need be; it must fit alone."""
+        item = item.compact()
+        if self.capacity_bytes is not None and item.nbytes > self.capacity_bytes:
+            raise ValueError(
+                f"capacity_bytes must hold at least one item, got {self.capacity_bytes} for an "
+                f"item of {item.nbytes} bytes"
+            )
+        self.items.append(item)
+        self.numbers.append(number)
+        self.nbytes += item.nbytes
+
+    def drop(self, position: int) -> float:
+        """Take an item out and return its number."""
+        self.nbytes -= self.items.pop(position).nbytes
+        return self.numbers.pop(position)
+
+    def keep(self, positions: list[int]) -> None:
+        """Keep these items, in their order."""
+        self.items = [self.items[i] for i in positions]
+        self.numbers = [self.numbers[i] for i in positions]
+        self.nbytes = sum(item.nbytes for item in self.items)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The items as one batch, and their numbers."""
+        numbers = {"numbers": torch.tensor(self.numbers, dtype=torch.float64)}
+        return numbers | (concatenate(self.items).tensors() if self.items else {})
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """The opposite of `tensors`."""
+        self.numbers = tensors["numbers"].tolist()
+        self.items = []
+        if self.numbers:
+            self.items = [item.compact() for item in Batch.from_tensors(tensors)]
+        self.nbytes = sum(item.nbytes for item in self.items)
+
+
+class Reservoir:
+    """Every item of the stream is kept with the same chance, Eq. (10).
+
+    Each item draws a random key when it comes, and the memory holds the items with the smallest
+    keys: with a capacity of M items, each of the t items so far is kept with probability M / t,
+    which is what the paper's proposition asks for. Counted in bytes, it holds the longest run of
+    smallest keys that fits, so that the order of the stream does not matter there either.
+
+    Args:
+        capacity: items at the most.
+        capacity_bytes: bytes at the most.
+        seed: of the keys.
+    """
+
+    def __init__(
+        self, capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
+    ) -> None:
+        self._shelf = Shelf(capacity, capacity_bytes)
+        self._rng = np.random.default_rng(seed)
+        self._threshold = math.inf  # the smallest key that ever had to go
+
+    @property
+    def items(self) -> list[Batch]:
+        """What is kept, as batches of one."""
+        return self._shelf.items
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the kept items take."""
+        return self._shelf.nbytes
+
+    def add(self, batch: Batch) -> None:
+        """Offer new items; some of the old ones may go."""
+        shelf = self._shelf
+        for position, key in enumerate(self._rng.random(len(batch)).tolist()):
+            if key < self._threshold:
+                shelf.put(batch.select(torch.tensor([position])), key)
+                while shelf.full:
+                    largest = max(range(len(shelf.numbers)), key=shelf.numbers.__getitem__)
+                    self._threshold = shelf.drop(largest)
+
+    def state(self) -> State:
+        """All that is needed to go on later."""
+        return self._shelf.tensors(), {"rng": _state(self._rng), "threshold": self._threshold}
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._shelf.load_tensors(tensors)
+        self._rng.bit_generator.state = values["rng"]
+        self._threshold = values["threshold"]
+
+
+class ClassBalanced:
+    """The same for every class on its own: all classes get an equal share of the memory.
+
+    When it is full, the class with the most items gives up the one with the largest key; a class
+    with fewer items than its share leaves the rest to the others.
+
+    Args:
+        capacity: items at the most.
+        capacity_bytes: bytes at the most.
+        seed: of the keys.
+    """
+
+    def __init__(
+        self, capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
+    ) -> None:
+        self._shelf = Shelf(capacity, capacity_bytes)
+        self._rng = np.random.default_rng(seed)
+        self._thresholds: dict[int, float] = {}
+
+    @property
+    def items(self) -> list[Batch]:
+        """What is kept, as batches of one."""
+        return self._shelf.items
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the kept items take."""
+        return self._shelf.nbytes
+
+    def add(self, batch: Batch) -> None:
+        """Offer new items; some of the old ones may go."""
+        labels = batch.target.tolist()
+        for position, key in enumerate(self._rng.random(len(batch)).tolist()):
+            if key < self._thresholds.get(labels[position], math.inf):
+                self._shelf.put(batch.select(torch.tensor([position])), key)
+                while self._shelf.full:
+                    self._evict()
+
+    def _evict(self) -> None:
+        shelf = self._shelf
+        members: dict[int, list[int]] = {}
+        for position, item in enumerate(shelf.items):
+            members.setdefault(int(item.target[0]), []).append(position)
+        label = max(members, key=lambda k: (len(members[k]), k))
+        largest = max(members[label], key=shelf.numbers.__getitem__)
+        self._thresholds[label] = shelf.drop(largest)
+
+    def state(self) -> State:
+        """All that is needed to go on later."""
+        thresholds = {str(label): value for label, value in self._thresholds.items()}
+        return self._shelf.tensors(), {"rng": _state(self._rng), "thresholds": thresholds}
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._shelf.load_tensors(tensors)
+        self._rng.bit_generator.state = values["rng"]
+        self._thresholds = {int(label): key for label, key in values["thresholds"].items()}
+
+
+class AgeQuota:
+    """What the official code does: equal shares for equal spans of age.
+
+    When e items are too many, the past is cut into e spans of equal length; from the oldest to
+    the newest, each keeps at most an equal share of what is left to keep. With batches of one
+    there is a single span, and this becomes uniform eviction.
+
+    Args:
+        capacity: items at the most.
+        capacity_bytes: bytes at the most.
+        seed: of the draws.
+    """
+
+    def __init__(
+        self, capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
+    ) -> None:
+        self._shelf = Shelf(capacity, capacity_bytes)
+        self._rng = np.random.default_rng(seed)
+        self._seen = 0
+
+    @property
+    def items(self) -> list[Batch]:
+        """What is kept, as batches of one."""
+        return self._shelf.items
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the kept items take."""
+        return self._shelf.nbytes
+
+    def add(self, batch: Batch) -> None:
+        """Offer new items; some of the old ones may go."""
+        shelf = self._shelf
+        for item in batch:
+            shelf.put(item, float(self._seen))  # the number is the time of arrival
+            self._seen += 1
+        while shelf.full:
+            allowed = len(shelf.items) - 1 if shelf.capacity is None else shelf.capacity
+            shelf.keep(self._choose(min(allowed, len(shelf.items) - 1)))
+
+    def _choose(self, allowed: int) -> list[int]:
+        ages = self._seen - 1 - np.array(self._shelf.numbers)
+        spans = len(ages) - allowed
+        span = np.minimum((ages * spans / self._seen).astype(int), spans - 1)
+        kept: list[int] = []
+        for index in reversed(range(spans)):  # the oldest span has the highest number
+            members = np.flatnonzero(span == index)
+            quota = int((allowed - len(kept)) / (index + 1))
+            if len(members) > quota:
+                members = self._rng.choice(members, quota, replace=False)
+            kept += members.tolist()
+        return sorted(kept)
+
+    def state(self) -> State:
+        """All that is needed to go on later."""
+        return self._shelf.tensors(), {"rng": _state(self._rng), "seen": self._seen}
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._shelf.load_tensors(tensors)
+        self._rng.bit_generator.state = values["rng"]
+        self._seen = values["seen"]
+
+
+class UniformEviction:
+    """Put the new in, throw random ones out: forgets the early stream, as the paper points out.
+
+    Args:
+        capacity: items at the most.
+        capacity_bytes: bytes at the most.
+        seed: of the draws.
+    """
+
+    def __init__(
+        self, capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
+    ) -> None:
+        self._shelf = Shelf(capacity, capacity_bytes)
+        self._rng = np.random.default_rng(seed)
+
+    @property
+    def items(self) -> list[Batch]:
+        """What is kept, as batches of one."""
+        return self._shelf.items
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the kept items take."""
+        return self._shelf.nbytes
+
+    def add(self, batch: Batch) -> None:
+        """Offer new items; some of the old ones may go."""
+        for item in batch:
+            self._shelf.put(item, 0.0)
+        while self._shelf.full:
+            self._shelf.drop(int(self._rng.integers(len(self._shelf.items))))
+
+    def state(self) -> State:
+        """All that is needed to go on later."""
+        return self._shelf.tensors(), {"rng": _state(self._rng)}
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._shelf.load_tensors(tensors)
+        self._rng.bit_generator.state = values["rng"]
+
+
+MEMORIES = {
+    "reservoir": Reservoir,
+    "class-balanced": ClassBalanced,
+    "age-quota": AgeQuota,
+    "uniform": UniformEviction,
+}
+
+
+def _state(rng: np.random.Generator) -> dict[str, Any]:
+    return dict(rng.bit_generator.state)

@@ -1,0 +1,28 @@
+"""Learn each batch and hope: the lower bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from evergraph.batch import Batch
+from evergraph.learner import Learner
+from evergraph.memory import State
+
+
+class Finetune:
+    """Gradient steps on the new batch and nothing else."""
+
+    def observe(self, learner: Learner, batch: Batch) -> None:
+        """Learn from a new batch."""
+        for _ in range(learner.training.steps):
+            learner.descend(learner.loss(batch))
+
+    def state(self) -> State:
+        """Nothing to remember."""
+        return {}, {}
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Nothing to restore."""
