@@ -90,7 +90,7 @@ class Continuum:
         self.graph, self.labels = dataset.graph, dataset.graph.labels
         self._rng = np.random.default_rng(settings.seed)
         self.tasks = self._tasks()
-        self._batches = [
+        self.schedule = [
             (task, nodes)
             for task, members in enumerate(self.tasks)
             for nodes in members.split(settings.batch_size)
@@ -98,7 +98,7 @@ class Continuum:
         self._arrival = self._arrivals() if settings.visibility == "arrived" else None
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self.schedule)
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
@@ -106,18 +106,18 @@ class Continuum:
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """The stream from a position on, counted in batches."""
         for position in range(start, len(self)):
-            task, nodes = self._batches[position]
+            task, nodes = self.schedule[position]
             yield self._batch(nodes, task, draw=position)
 
     @property
     def num_items(self) -> int:
         """How many items the whole stream has."""
-        return sum(len(nodes) for _, nodes in self._batches)
+        return sum(len(nodes) for _, nodes in self.schedule)
 
     def ends_task(self, position: int) -> bool:
         """Whether the batch at this position is the last of its task."""
         last = position + 1 == len(self)
-        return last or self._batches[position + 1][0] != self._batches[position][0]
+        return last or self.schedule[position + 1][0] != self.schedule[position][0]
 
     def test_groups(self) -> list[Tensor]:
         """The test nodes by the task that taught their class; one group if tasks share classes."""
@@ -181,14 +181,14 @@ class Continuum:
         if self.settings.scenario == "time" and self.graph.time is not None:
             rank = self._by_time()
         for position in reversed(range(len(self))):  # of several epochs the first counts
-            rank[self._batches[position][1]] = float(position)
+            rank[self.schedule[position][1]] = float(position)
         return rank
 
     def _by_time(self) -> Tensor:
         """The position of the stream at the time of each node, streamed or not."""
         time = self.graph.time
         assert time is not None
-        first = torch.stack([time[nodes].min() for _, nodes in self._batches])
+        first = torch.stack([time[nodes].min() for _, nodes in self.schedule])
         return torch.searchsorted(first, time, right=True).double() - 1
 
     def _batch(self, nodes: Tensor, task: int, draw: int, position: int | None = None) -> Batch:

@@ -29,13 +29,15 @@ from evergraph.sparse import SparseRows
 class FeatureBroadcast(nn.Module):
     """Mix the channels of what each feature collects from its feature graph, Eq. (7).
 
-    `x' = Â x W`, with σ left to the caller. The number of features stays, the number of channels
-    changes. Several planes (hops, edge components) count as input channels each.
+    `x' = Â x W`, or `[Â x, x] W` with `concatenate`; σ is left to the caller. The number of
+    features stays, the number of channels changes. Several planes (hops, edge components) count
+    as input channels each.
 
     Args:
         in_channels: C of the input.
         out_channels: C of the output.
         planes: P, the number of adjacencies per channel.
+        concatenate: keep the unpropagated features beside the propagated ones.
 
     Example:
         >>> from evergraph.feature_graph import feature_graph
@@ -45,13 +47,24 @@ class FeatureBroadcast(nn.Module):
         torch.Size([2, 10, 6])
     """
 
-    def __init__(self, in_channels: int, out_channels: int, planes: int = 1) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, planes: int = 1, concatenate: bool = False
+    ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(_uniform(planes * in_channels, out_channels))
+        self.concatenate = concatenate
+        channels = (planes + concatenate) * in_channels
+        self.weight = nn.Parameter(_uniform(channels, out_channels))
 
-    def forward(self, x: Tensor, graph: FeatureGraph) -> Tensor:
-        """Map x `(*, C, F)` to `(*, D, F)`."""
-        return self.weight.T @ graph.propagate(x)
+    def forward(self, x: Tensor, graph: FeatureGraph, absent: Tensor | None = None) -> Tensor:
+        """Map x `(*, C, F)` to `(*, D, F)`; absent `(C,)` is where x is measured from."""
+        return self.weight.T @ self.collect(x, graph, absent)
+
+    def collect(self, x: Tensor, graph: FeatureGraph, absent: Tensor | None = None) -> Tensor:
+        """What is mixed: `Â x`, or `[Â x, x - absent]`, which is 0 for nodes that are not there."""
+        around = graph.propagate(x)
+        if not self.concatenate:
+            return around
+        return torch.cat([around, x if absent is None else x - absent.unsqueeze(-1)], dim=-2)
 
 
 class FeatureTransform(nn.Module):
@@ -229,17 +242,26 @@ class BroadcastBlock(nn.Module):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, planes: int = 1, dropout: float = 0.0
+        self,
+        in_channels: int,
+        out_channels: int,
+        planes: int = 1,
+        dropout: float = 0.0,
+        concatenate: bool = False,
     ) -> None:
         super().__init__()
-        self.layer = FeatureBroadcast(in_channels, out_channels, planes)
+        self.layer = FeatureBroadcast(in_channels, out_channels, planes, concatenate)
         self.norm = FeatureNorm(out_channels)
         self.dropout = dropout
 
-    def forward(self, x: Tensor, graph: FeatureGraph) -> tuple[Tensor, Tensor]:
-        """Map x `(*, C, F)` to `(*, D, F)`; also returns the value of absent nodes, `(D,)`."""
+    def forward(
+        self, x: Tensor, graph: FeatureGraph, absent: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Map x `(*, C, F)` to `(*, D, F)`; takes and returns the value of absent nodes."""
         nodes = None if graph.support is None else graph.support.num_nodes
-        y, absent = self.norm.softsign(graph.propagate(x), nodes, mixing=self.layer.weight)
+        y, absent = self.norm.softsign(
+            self.layer.collect(x, graph, absent), nodes, mixing=self.layer.weight
+        )
         return _drop(y, absent, self.dropout, self.training), absent
 
 

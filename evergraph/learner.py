@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
 from evergraph.batch import Batch, concatenate
+from evergraph.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.memory import Memory, State
 
 
@@ -155,7 +157,17 @@ class Learner:
 
     def loss(self, batch: Batch) -> Tensor:
         """The loss of the current model on a batch."""
-        return self._loss(self.logits(batch), self.columns(batch.target))
+        return self.loss_of(self.logits(batch), batch)
+
+    def loss_of(self, logits: Tensor, batch: Batch) -> Tensor:
+        """The loss of given logits on a batch."""
+        return self._loss(logits, self.columns(batch.target))
+
+    def require_memory(self) -> Memory:
+        """The memory, for methods that cannot do without."""
+        if self.memory is None:
+            raise ValueError(f"{type(self.method).__name__} needs a memory, got None")
+        return self.memory
 
     def descend(self, loss: Tensor, adjust: Callable[[], None] | None = None) -> None:
         """One step of the optimizer; `adjust` may change the gradients before it."""
@@ -167,8 +179,7 @@ class Learner:
 
     def replay(self) -> Iterator[Batch]:
         """Minibatches of memory in random order, as many as the settings say."""
-        assert self.memory is not None
-        items, size = self.memory.items, self.training.replay_batch_size
+        items, size = self.require_memory().items, self.training.replay_batch_size
         order = self.rng.permutation(len(items)).tolist()
         limit = self.training.replay_batches
         count = -(-len(order) // size) if limit is None else limit
@@ -190,6 +201,10 @@ class Learner:
         if not self.classes:
             raise RuntimeError("nothing has been learned yet: call observe before predict")
         self._check_width(batch)
+        prepare = getattr(self.method, "prepare", None)
+        if prepare is not None:
+            with torch.enable_grad(), self._own_noise():
+                prepare(self)
         own = getattr(self.method, "scores", None)
         if own is not None:
             out: Tensor = own(self, batch)
@@ -214,6 +229,82 @@ class Learner:
             correct += int((self.predict(batch) == batch.target).sum())
             count += len(batch)
         return correct / count if count else float("nan")
+
+    # -- stopping and going on --------------------------------------------------------------
+
+    def save(self, path: Path | str, extra: Mapping[str, Any] | None = None) -> None:
+        """Write all that is needed to go on bit by bit as if nothing had happened.
+
+        `extra` is anything that JSON can hold, such as results so far; `load` gives it back.
+        """
+        tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        names = {p: name for name, p in self.model.named_parameters()}
+        for parameter, state in self.optimizer.state.items():
+            for key, value in state.items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer.{names[parameter]}:{key}"] = value
+        values: dict[str, Any] = {
+            "configuration": self.configuration,
+            "classes": self.classes,
+            "position": self.position,
+            "width": self._width,
+            "rng": dict(self.rng.bit_generator.state),
+            "extra": dict(extra or {}),
+        }
+        for part in ("method", "memory"):
+            owner = getattr(self, part)
+            if owner is not None:
+                held, values[part] = owner.state()
+                tensors |= {f"{part}.{k}": v for k, v in held.items()}
+        tensors["noise"] = self.noise
+        write_checkpoint(path, tensors, values)
+
+    def load(self, path: Path | str) -> dict[str, Any]:
+        """Go on from a checkpoint of a learner of the same configuration; returns its extra."""
+        tensors, values = read_checkpoint(path)
+        mine, theirs = self.configuration, values["configuration"]
+        if mine != theirs:
+            other = [key for key in mine if mine[key] != theirs.get(key)]
+            raise CheckpointError(
+                f"checkpoint {path} belongs to another configuration: "
+                + "; ".join(f"{key} is {theirs.get(key)} there, {mine[key]} here" for key in other)
+                + "; use the same options, or another checkpoint"
+            )
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            owner, _, rest = name.partition(".")
+            parts.setdefault(owner, {})[rest] = tensor
+        self.classes = values["classes"]
+        self.model.grow(len(self.classes))
+        self.model.load_state_dict(parts["model"])
+        self.optimizer = self._optimizer()
+        named = dict(self.model.named_parameters())
+        for name, tensor in parts.get("optimizer", {}).items():
+            parameter, _, key = name.rpartition(":")
+            self.optimizer.state[named[parameter]][key] = tensor
+        self.method.load_state(parts.get("method", {}), values["method"])
+        if self.memory is not None:
+            self.memory.load_state(parts.get("memory", {}), values["memory"])
+        self.position, self.noise = values["position"], tensors["noise"]
+        self.rng.bit_generator.state = values["rng"]
+        self._width = None if values["width"] is None else tuple(values["width"])
+        extra: dict[str, Any] = values["extra"]
+        return extra
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """What a checkpoint must have in common with the learner that loads it."""
+        shapes = {
+            name: tuple(p.shape[:-1] if name.startswith("readout") else p.shape)
+            for name, p in self.model.named_parameters()
+        }
+        memory = self.memory
+        return {
+            "model": f"{type(self.model).__name__} {shapes}",
+            "method": repr(self.method),
+            "memory": "none" if memory is None else repr(memory),
+            "training": repr(self.training),
+        }
 
     # -- growing and checking ---------------------------------------------------------------
 

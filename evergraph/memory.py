@@ -20,32 +20,6 @@ from evergraph.batch import Batch, concatenate
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
 
-class Memory(Protocol):
-    """A bounded sample of the stream."""
-
-    @property
-    def items(self) -> list[Batch]:
-        """What is kept, as batches of one."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes the kept items take."""
-        ...
-
-    def add(self, batch: Batch) -> None:
-        """Offer new items; some of the old ones may go."""
-        ...
-
-    def state(self) -> State:
-        """All that is needed to go on later: tensors, and what JSON can hold."""
-        ...
-
-    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        ...
-
-
 @dataclass
 class Shelf:
     """Items in a list with a number for each, and the limits that they must keep.
@@ -116,8 +90,79 @@ class Shelf:
         self.nbytes = sum(item.nbytes for item in self.items)
 
 
-class Reservoir:
-    """Every item of the stream is kept with the same chance, Eq. (10).
+class Rule(Protocol):
+    """Which items stay; its own numbers must fit into JSON."""
+
+    def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
+        """Put what is worth it on the shelf, and take off what is too much."""
+        ...
+
+
+class Memory:
+    """A bounded sample of the stream.
+
+    Make one with `Reservoir`, `ClassBalanced`, `AgeQuota` or `UniformEviction`.
+    """
+
+    def __init__(
+        self, rule: Rule, capacity: int | None, capacity_bytes: int | None, seed: int
+    ) -> None:
+        self._rule = rule
+        self._shelf = Shelf(capacity, capacity_bytes)
+        self._rng = np.random.default_rng(seed)
+
+    def __repr__(self) -> str:
+        shelf, rule = self._shelf, type(self._rule).__name__
+        return f"{rule}(capacity={shelf.capacity}, capacity_bytes={shelf.capacity_bytes})"
+
+    def __len__(self) -> int:
+        return len(self._shelf.items)
+
+    @property
+    def items(self) -> list[Batch]:
+        """What is kept, as batches of one."""
+        return self._shelf.items
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the kept items take."""
+        return self._shelf.nbytes
+
+    def add(self, batch: Batch) -> None:
+        """Offer new items; some of the old ones may go."""
+        self._rule.add(self._shelf, batch, self._rng)
+
+    def state(self) -> State:
+        """All that is needed to go on later: tensors, and what JSON can hold."""
+        rng = dict(self._rng.bit_generator.state)
+        return self._shelf.tensors(), {"rng": rng, "rule": vars(self._rule)}
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._shelf.load_tensors(tensors)
+        self._rng.bit_generator.state = values["rng"]
+        vars(self._rule).update(values["rule"])
+
+
+class _Smallest:
+    """Keep the items with the smallest random keys."""
+
+    def __init__(self) -> None:
+        self.threshold = math.inf  # the smallest key that ever had to go
+
+    def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
+        for position, key in enumerate(rng.random(len(batch)).tolist()):
+            if key < self.threshold:
+                shelf.put(batch.select(torch.tensor([position])), key)
+                while shelf.full:
+                    largest = max(range(len(shelf.numbers)), key=shelf.numbers.__getitem__)
+                    self.threshold = shelf.drop(largest)
+
+
+def Reservoir(  # noqa: N802 - reads as the kind of memory it makes
+    capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
+) -> Memory:
+    """A memory that keeps every item of the stream with the same chance, Eq. (10).
 
     Each item draws a random key when it comes, and the memory holds the items with the smallest
     keys: with a capacity of M items, each of the t items so far is kept with probability M / t,
@@ -129,47 +174,36 @@ class Reservoir:
         capacity_bytes: bytes at the most.
         seed: of the keys.
     """
+    return Memory(_Smallest(), capacity, capacity_bytes, seed)
 
-    def __init__(
-        self, capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
-    ) -> None:
-        self._shelf = Shelf(capacity, capacity_bytes)
-        self._rng = np.random.default_rng(seed)
-        self._threshold = math.inf  # the smallest key that ever had to go
 
-    @property
-    def items(self) -> list[Batch]:
-        """What is kept, as batches of one."""
-        return self._shelf.items
+class _SmallestOfEach:
+    """Keep the items with the smallest random keys, as many of each class."""
 
-    @property
-    def nbytes(self) -> int:
-        """How many bytes the kept items take."""
-        return self._shelf.nbytes
+    def __init__(self) -> None:
+        self.thresholds: dict[str, float] = {}  # by label, as JSON wants it
 
-    def add(self, batch: Batch) -> None:
-        """Offer new items; some of the old ones may go."""
-        shelf = self._shelf
-        for position, key in enumerate(self._rng.random(len(batch)).tolist()):
-            if key < self._threshold:
+    def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
+        labels = batch.target.tolist()
+        for position, key in enumerate(rng.random(len(batch)).tolist()):
+            if key < self.thresholds.get(str(labels[position]), math.inf):
                 shelf.put(batch.select(torch.tensor([position])), key)
                 while shelf.full:
-                    largest = max(range(len(shelf.numbers)), key=shelf.numbers.__getitem__)
-                    self._threshold = shelf.drop(largest)
+                    self._evict(shelf)
 
-    def state(self) -> State:
-        """All that is needed to go on later."""
-        return self._shelf.tensors(), {"rng": _state(self._rng), "threshold": self._threshold}
-
-    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        self._shelf.load_tensors(tensors)
-        self._rng.bit_generator.state = values["rng"]
-        self._threshold = values["threshold"]
+    def _evict(self, shelf: Shelf) -> None:
+        members: dict[int, list[int]] = {}
+        for position, item in enumerate(shelf.items):
+            members.setdefault(int(item.target[0]), []).append(position)
+        label = max(members, key=lambda k: (len(members[k]), k))
+        largest = max(members[label], key=shelf.numbers.__getitem__)
+        self.thresholds[str(label)] = shelf.drop(largest)
 
 
-class ClassBalanced:
-    """The same for every class on its own: all classes get an equal share of the memory.
+def ClassBalanced(  # noqa: N802
+    capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
+) -> Memory:
+    """A reservoir for every class, with equal shares of the memory.
 
     When it is full, the class with the most items gives up the one with the largest key; a class
     with fewer items than its share leaves the rest to the others.
@@ -179,55 +213,44 @@ class ClassBalanced:
         capacity_bytes: bytes at the most.
         seed: of the keys.
     """
-
-    def __init__(
-        self, capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
-    ) -> None:
-        self._shelf = Shelf(capacity, capacity_bytes)
-        self._rng = np.random.default_rng(seed)
-        self._thresholds: dict[int, float] = {}
-
-    @property
-    def items(self) -> list[Batch]:
-        """What is kept, as batches of one."""
-        return self._shelf.items
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes the kept items take."""
-        return self._shelf.nbytes
-
-    def add(self, batch: Batch) -> None:
-        """Offer new items; some of the old ones may go."""
-        labels = batch.target.tolist()
-        for position, key in enumerate(self._rng.random(len(batch)).tolist()):
-            if key < self._thresholds.get(labels[position], math.inf):
-                self._shelf.put(batch.select(torch.tensor([position])), key)
-                while self._shelf.full:
-                    self._evict()
-
-    def _evict(self) -> None:
-        shelf = self._shelf
-        members: dict[int, list[int]] = {}
-        for position, item in enumerate(shelf.items):
-            members.setdefault(int(item.target[0]), []).append(position)
-        label = max(members, key=lambda k: (len(members[k]), k))
-        largest = max(members[label], key=shelf.numbers.__getitem__)
-        self._thresholds[label] = shelf.drop(largest)
-
-    def state(self) -> State:
-        """All that is needed to go on later."""
-        thresholds = {str(label): value for label, value in self._thresholds.items()}
-        return self._shelf.tensors(), {"rng": _state(self._rng), "thresholds": thresholds}
-
-    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        self._shelf.load_tensors(tensors)
-        self._rng.bit_generator.state = values["rng"]
-        self._thresholds = {int(label): key for label, key in values["thresholds"].items()}
+    return Memory(_SmallestOfEach(), capacity, capacity_bytes, seed)
 
 
-class AgeQuota:
+class _EqualAges:
+    """Keep as many items of each span of age."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
+        for item in batch:
+            shelf.put(item, float(self.seen))  # the number is the time of arrival
+            self.seen += 1
+        while shelf.full:
+            allowed = len(shelf.items) - 1
+            if shelf.capacity is not None:
+                allowed = min(allowed, shelf.capacity)
+            shelf.keep(self._choose(np.array(shelf.numbers), allowed, rng))
+
+    def _choose(
+        self, arrived: np.ndarray[Any, Any], allowed: int, rng: np.random.Generator
+    ) -> list[int]:
+        ages = self.seen - 1 - arrived
+        spans = len(ages) - allowed
+        span = np.minimum((ages * spans / self.seen).astype(int), spans - 1)
+        kept: list[int] = []
+        for index in reversed(range(spans)):  # the oldest span has the highest number
+            members = np.flatnonzero(span == index)
+            quota = (allowed - len(kept)) // (index + 1)
+            if len(members) > quota:
+                members = rng.choice(members, quota, replace=False)
+            kept += members.tolist()
+        return sorted(kept)
+
+
+def AgeQuota(  # noqa: N802
+    capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
+) -> Memory:
     """What the official code does: equal shares for equal spans of age.
 
     When e items are too many, the past is cut into e spans of equal length; from the oldest to
@@ -239,59 +262,22 @@ class AgeQuota:
         capacity_bytes: bytes at the most.
         seed: of the draws.
     """
+    return Memory(_EqualAges(), capacity, capacity_bytes, seed)
 
-    def __init__(
-        self, capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
-    ) -> None:
-        self._shelf = Shelf(capacity, capacity_bytes)
-        self._rng = np.random.default_rng(seed)
-        self._seen = 0
 
-    @property
-    def items(self) -> list[Batch]:
-        """What is kept, as batches of one."""
-        return self._shelf.items
+class _Random:
+    """Put the new in, throw random ones out."""
 
-    @property
-    def nbytes(self) -> int:
-        """How many bytes the kept items take."""
-        return self._shelf.nbytes
-
-    def add(self, batch: Batch) -> None:
-        """Offer new items; some of the old ones may go."""
-        shelf = self._shelf
+    def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
         for item in batch:
-            shelf.put(item, float(self._seen))  # the number is the time of arrival
-            self._seen += 1
+            shelf.put(item, 0.0)
         while shelf.full:
-            allowed = len(shelf.items) - 1 if shelf.capacity is None else shelf.capacity
-            shelf.keep(self._choose(min(allowed, len(shelf.items) - 1)))
-
-    def _choose(self, allowed: int) -> list[int]:
-        ages = self._seen - 1 - np.array(self._shelf.numbers)
-        spans = len(ages) - allowed
-        span = np.minimum((ages * spans / self._seen).astype(int), spans - 1)
-        kept: list[int] = []
-        for index in reversed(range(spans)):  # the oldest span has the highest number
-            members = np.flatnonzero(span == index)
-            quota = int((allowed - len(kept)) / (index + 1))
-            if len(members) > quota:
-                members = self._rng.choice(members, quota, replace=False)
-            kept += members.tolist()
-        return sorted(kept)
-
-    def state(self) -> State:
-        """All that is needed to go on later."""
-        return self._shelf.tensors(), {"rng": _state(self._rng), "seen": self._seen}
-
-    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        self._shelf.load_tensors(tensors)
-        self._rng.bit_generator.state = values["rng"]
-        self._seen = values["seen"]
+            shelf.drop(int(rng.integers(len(shelf.items))))
 
 
-class UniformEviction:
+def UniformEviction(  # noqa: N802
+    capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
+) -> Memory:
     """Put the new in, throw random ones out: forgets the early stream, as the paper points out.
 
     Args:
@@ -299,38 +285,7 @@ class UniformEviction:
         capacity_bytes: bytes at the most.
         seed: of the draws.
     """
-
-    def __init__(
-        self, capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
-    ) -> None:
-        self._shelf = Shelf(capacity, capacity_bytes)
-        self._rng = np.random.default_rng(seed)
-
-    @property
-    def items(self) -> list[Batch]:
-        """What is kept, as batches of one."""
-        return self._shelf.items
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes the kept items take."""
-        return self._shelf.nbytes
-
-    def add(self, batch: Batch) -> None:
-        """Offer new items; some of the old ones may go."""
-        for item in batch:
-            self._shelf.put(item, 0.0)
-        while self._shelf.full:
-            self._shelf.drop(int(self._rng.integers(len(self._shelf.items))))
-
-    def state(self) -> State:
-        """All that is needed to go on later."""
-        return self._shelf.tensors(), {"rng": _state(self._rng)}
-
-    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        self._shelf.load_tensors(tensors)
-        self._rng.bit_generator.state = values["rng"]
+    return Memory(_Random(), capacity, capacity_bytes, seed)
 
 
 MEMORIES = {
@@ -339,7 +294,4 @@ MEMORIES = {
     "age-quota": AgeQuota,
     "uniform": UniformEviction,
 }
-
-
-def _state(rng: np.random.Generator) -> dict[str, Any]:
-    return dict(rng.bit_generator.state)
+"""Every memory by its name."""

@@ -51,7 +51,7 @@ class FGN(nn.Module):
         in_channels: C of the input.
         channels: C after each layer.
         features: F after each layer; None keeps F (broadcast layers).
-        concatenate: transform layers keep the unpropagated features too.
+        concatenate: layers keep the unpropagated features beside the propagated ones.
         attention: learn the edge weights (Eq. 9) in place of given ones.
         hops: K, the hops of neighbors to use.
         edge_components: W, the length of a vector edge weight.
@@ -110,7 +110,7 @@ class FGN(nn.Module):
         ):
             if features is None:
                 shared = planes if layer == 0 else planes * in_channels
-                self.blocks.append(BroadcastBlock(c, d, shared, dropout))
+                self.blocks.append(BroadcastBlock(c, d, shared, dropout, concatenate))
             else:
                 transform = FeatureTransform(c, f, d, g, concatenate, planes)
                 self.blocks.append(TransformBlock(transform, dropout))
@@ -200,9 +200,9 @@ class FGN(nn.Module):
                 if layer + 1 < len(self.blocks):
                     graph = self._graph(y, neighbors, layer + 1)
             return y, absent
-        y = graph.nodes
+        y, absent = graph.nodes, None
         for block in self.blocks:
-            y, absent = block(y, graph)
+            y, absent = block(y, graph, absent)
             graph = graph.across_channels()
         return y, absent
 

@@ -44,6 +44,7 @@ CONFIGURATIONS = {
     "directed": {"directed": True},
     "row": {"normalization": "row"},
     "attention": {"attention": True},
+    "concatenated": {"concatenate": True, "hops": 2},
     "two hops": {"hops": 2, "edge_components": 2},
     "one layer": {"channels": (3,)},
     "three layers": {"channels": (2, 3, 4)},

@@ -74,14 +74,16 @@ class _BroadcastNetwork(torch.autograd.Function):
         support = graph.support
         where = [t.detach().numpy() for t in (hat, *graph.layout)]
         z, kept = graph.nodes.numpy(), []
+        absent = np.zeros(len(z), z.dtype)
         for i, (s, rate) in enumerate(zip(network.statistics, network.dropout, strict=True)):
             weight, scale, shift = (t.detach().numpy() for t in parameters[3 * i : 3 * i + 3])
-            q, p = _linear(*where, z, weight)
+            q, p = _linear(*where, z, absent, weight)
+            linear = (z, absent, weight, q)
             running = s.running_mean.numpy(), s.running_var.numpy()
             settings = s.momentum, s.eps, s.count, s.training
             y, absent, mean, var = activate(p, scale, shift, *running, *settings)
             mask = _drop(y, absent, rate)
-            kept.append(((z, weight, q), (p, scale, absent, mean, var), mask))
+            kept.append((linear, (p, scale, absent, mean, var), mask))
             z = y[0]
         last = (z, absent, support.feature.numpy(), where[1], readout.detach().numpy())
         logits, column = _readout(*last, bias.detach().numpy(), network.centered)
@@ -107,8 +109,7 @@ class _BroadcastNetwork(torch.autograd.Function):
             gp, g_scale, g_shift = activate_backward(
                 *normed, s.eps, s.count, s.training, gz[None], g_absent
             )
-            gz, gw = _linear_backward(*ctx.where, *linear, gp, g_hat, i == 0)
-            g_absent = np.zeros(len(gz), g.dtype)  # between layers nobody reads absent nodes
+            gz, g_absent, gw = _linear_backward(*ctx.where, *linear, gp, g_hat, i == 0)
             g_parameters[:0] = [torch.from_numpy(part) for part in (gw, g_scale, g_shift)]
         g_weight = torch.from_numpy(g_readout)
         if network.sparse_gradient:
@@ -138,25 +139,38 @@ def _drop_backward(gy: Array, g_absent: Array, mask: Array | None) -> tuple[Arra
 
 
 @njit(**JIT)
-def _linear(hat, ptr, width, offset, z, weight):
-    """Q = Â z and p = q W, the linear part of Eq. (7): `(1, P * C, N)` and `(1, D, N)`."""
-    planes = np.zeros((hat.shape[0], z.shape[0], z.shape[1]), z.dtype)
+def _linear(hat, ptr, width, offset, z, before, weight):
+    """Q = Â z and p = q W, the linear part of Eq. (7): `(1, P * C, N)` and `(1, D, N)`.
+
+    If W has C rows more, q is [Â z, z - before], where before is the value of absent nodes.
+    """
+    channels, nodes = z.shape
+    mixed = hat.shape[0] * channels
+    q = np.zeros((1, weight.shape[0], nodes), z.dtype)
+    planes = q[0, :mixed].reshape(hat.shape[0], channels, nodes)
     product(hat, ptr, width, offset, z, planes)
-    q = planes.reshape(1, -1, z.shape[1])
+    if weight.shape[0] > mixed:
+        for c in range(channels):
+            q[0, mixed + c] = z[c] - before[c]
     return q, mix(q, weight)
 
 
 @njit(**JIT)
-def _linear_backward(hat, ptr, width, offset, z, weight, q, gp, g_hat, first):
-    """Gradients of `_linear` to z (not of the first layer), weight, and g_hat if it is wanted."""
+def _linear_backward(hat, ptr, width, offset, z, before, weight, q, gp, g_hat, first):
+    """Gradients of `_linear` to z and before (not of the first layer), weight, g_hat if wanted."""
     gq, gw = mix_backward(q, weight, gp)
-    planes = gq.reshape(hat.shape[0], z.shape[0], z.shape[1])
-    gz = np.zeros_like(z)
+    channels, nodes = z.shape
+    mixed = hat.shape[0] * channels
+    planes = gq[0, :mixed].reshape(hat.shape[0], channels, nodes)
+    gz, g_before = np.zeros_like(z), np.zeros_like(before)
     if not first:
         adjoint(hat, ptr, width, offset, planes, gz)
+        for c in range(weight.shape[0] - mixed):
+            gz[c] += gq[0, mixed + c]
+            g_before[c] -= gq[0, mixed + c].sum()
     if g_hat.shape[0]:
         pair_gradient(ptr, width, offset, planes, z, g_hat)
-    return gz, gw
+    return gz, g_before, gw
 
 
 @njit(**JIT)

@@ -75,7 +75,7 @@ def union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, owner, num
 
 
 @njit(**JIT)
-def accumulate(position, values, y_indptr, owner, hop, weight, hops, out):
+def accumulate(position, values, y_indptr, owner, hop, weight, hops, components, out):
     """Eq. (5) on the support: `out[p, i] += w / |N_k| * y` over all entries of all neighbors.
 
     `hop (N,)` may be empty (all at hop 1) and so may `weight (N, W)` (all 1).
@@ -83,7 +83,6 @@ def accumulate(position, values, y_indptr, owner, hop, weight, hops, out):
     count = np.zeros((owner[-1] + 1 if owner.shape[0] else 0, hops), np.int64)
     for n in range(owner.shape[0]):
         count[owner[n], hop[n] - 1 if hop.shape[0] else 0] += 1
-    components = weight.shape[1] if weight.shape[0] else 1
     for n in range(owner.shape[0]):
         k = hop[n] - 1 if hop.shape[0] else 0
         share = out.dtype.type(1) / count[owner[n], k]
@@ -208,15 +207,14 @@ def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx
 @njit(**JIT)
 def fixed_graph(
     x_indptr, x_indices, x_values, y_indptr, y_indices, y_values, owner, hop, weight, hops,
-    num_features, normalization,
+    components, num_features, normalization,
 ):  # fmt: skip
     """Layout, mean and adjacency of a batch with fixed edge weights, in one go."""
     found = union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, owner, num_features)
     feature, ptr, width, offset, values, position = found
-    planes = hops * (weight.shape[1] if weight.shape[0] else 1)
-    m = np.zeros((planes, feature.shape[0]), x_values.dtype)
-    accumulate(position, y_values, y_indptr, owner, hop, weight, hops, m)
-    hat = np.empty((planes, offset[-1]), m.dtype)
+    m = np.zeros((hops * components, feature.shape[0]), x_values.dtype)
+    accumulate(position, y_values, y_indptr, owner, hop, weight, hops, components, m)
+    hat = np.empty((m.shape[0], offset[-1]), m.dtype)
     adjacency(values, m, ptr, width, offset, normalization, hat, np.zeros_like(m))
     return feature, ptr, width, offset, values, position, hat
 

@@ -168,11 +168,12 @@ class SupportGraph:
         y, hop, weight = _sparse(neighbors), neighbors.hop, neighbors.weight
         hop = neighbors.owner[:0] if hop is None else hop
         weight = y.values[:0] if weight is None else weight.to(y.values.dtype)
-        weight = weight.reshape(-1, neighbors.edge_components)
+        components = neighbors.edge_components
+        weight = weight.reshape(-1, components)
         rows = (x.indptr, x.indices, x.values, y.indptr, y.indices, y.values)
         arrays = [a.numpy() for a in (*rows, neighbors.owner, hop, weight)]
         code = NORMALIZATIONS.index(normalization)
-        found = kernels.fixed_graph(*arrays, hops, x.num_features, code)
+        found = kernels.fixed_graph(*arrays, hops, components, x.num_features, code)
         feature, ptr, width, offset, values, position, hat = (torch.from_numpy(a) for a in found)
         support = Support(feature, ptr, width, offset, position, x.num_features)
         return cls(values.unsqueeze(0), support, neighbors, hat, compiled=True)

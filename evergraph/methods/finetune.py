@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from evergraph.learner import Learner
 from evergraph.memory import State
 
 
+@dataclass
 class Finetune:
     """Gradient steps on the new batch and nothing else."""
 

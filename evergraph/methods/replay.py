@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -12,15 +13,13 @@ from evergraph.learner import Learner
 from evergraph.memory import State
 
 
+@dataclass
 class Replay:
     """Put the batch in memory, learn from it, then go over the memory."""
 
-    needs_memory = True
-
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Learn from a new batch."""
-        assert learner.memory is not None
-        learner.memory.add(batch)
+        learner.require_memory().add(batch)
         for _ in range(learner.training.steps):
             learner.descend(learner.loss(batch))
         if learner.position % learner.training.replay_every == 0:

@@ -1,0 +1,75 @@
+"""One file that holds everything: tensors and JSON, no pickle, never half written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used, with the reason and the way out."""
+
+
+def write_checkpoint(
+    path: Path | str, tensors: Mapping[str, Tensor], values: Mapping[str, Any]
+) -> None:
+    """Write tensors and JSON values to a file, all or nothing.
+
+    A crash leaves the file that was there before: the new one is written beside it, flushed to
+    disk, and then takes its place.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(values, sort_keys=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        save_file(whole, beside, metadata={"values": text, "digest": _digest(whole, text)})
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `write_checkpoint` wrote, and make sure that nothing is missing or changed."""
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"no checkpoint at {path}; start without --resume to make one")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(_damaged(path, str(error))) from error
+    if "values" not in metadata or "digest" not in metadata:
+        raise CheckpointError(f"{path} is a safetensors file but not a checkpoint of this program")
+    if _digest(tensors, metadata["values"]) != metadata["digest"]:
+        raise CheckpointError(_damaged(path, "its content does not match its checksum"))
+    return tensors, json.loads(metadata["values"])
+
+
+def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _damaged(path: Path, reason: str) -> str:
+    return (
+        f"checkpoint {path} is truncated or damaged ({reason}); restore it from a copy, or "
+        "start without --resume"
+    )
