@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +25,9 @@ from rich.table import Table
 from evergraph.report.evidence import provenance
 
 if TYPE_CHECKING:
+    from evergraph.applications.citation import Config
     from evergraph.bench.batches import Case
+    from evergraph.dataset import Dataset
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,30 +52,279 @@ DataRoot = Annotated[
 ]
 
 
+DatasetName = Annotated[
+    str, typer.Option(help="A name that `evergraph datasets` lists, or a folder of your own.")
+]
+ScenarioName = Annotated[
+    str,
+    typer.Option(
+        help="`class`: one class after the other; `data`: random order; `time`: by arrival; "
+        "`regular`: shuffled, many passes."
+    ),
+]
+Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run.")]
+Capacity = Annotated[int, typer.Option(help="Items that the memory may hold.")]
+Threads = Annotated[
+    int,
+    typer.Option(help="Threads of torch; small sparse batches are quickest with one."),
+]
+BatchSize = Annotated[int, typer.Option(help="Items that arrive together.")]
+
+
 @app.command()
-def run(epochs: Annotated[int, typer.Option(min=1, help="Passes over the nodes.")] = 3) -> None:
-    """Train a feature graph network on a generated citation graph and test it."""
-    from evergraph.applications.citation import train
-    from evergraph.datasets import generate
+def run(
+    dataset: DatasetName = "cora",
+    scenario: ScenarioName = "class",
+    model: Annotated[str, typer.Option(help="The network: fgn.")] = "fgn",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="finetune, replay, ewc, mas, lwf, gem, agem, der, joint (upper bound) or "
+            "analytic (closed form, no replay)."
+        ),
+    ] = "replay",
+    memory: Capacity = 500,
+    memory_rule: Annotated[
+        str, typer.Option(help="reservoir, class-balanced, age-quota or uniform.")
+    ] = "reservoir",
+    batch_size: BatchSize = 10,
+    seeds: Seeds = 3,
+    visibility: Annotated[
+        str, typer.Option(help="`all` neighbors' features are known, or only of `arrived` ones.")
+    ] = "all",
+    classes_per_task: Annotated[int, typer.Option(help="Of class-incremental streams.")] = 1,
+    class_order: Annotated[
+        str | None, typer.Option(help="Classes in the order in which they come, as 3,0,1,2.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate; default: the preset.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Gradient steps on each new batch; default: the preset.")
+    ] = None,
+    hops: Annotated[
+        int | None, typer.Option(help="Hops of neighbors that items carry; default: the preset.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for result.json and the pictures.")
+    ] = Path("out"),
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Save the whole state here while running.")
+    ] = None,
+    every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 10.0,
+    resume: Annotated[bool, typer.Option(help="Go on from --checkpoint.")] = False,
+    threads: Threads = 1,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a growing graph from a stream, one pass, and tell how well and how much is forgotten.
 
-    dataset = generate()
-    graph = dataset.graph
-    with progress(quiet=False) as shown:
-        task = shown.add_task("training", total=epochs * len(dataset.train))
+    By default class-incremental Cora with a feature graph network and the paper's replay. Prints
+    a table; --out gets result.json, learning_curve.png and accuracy_matrix.png. A run with
+    --checkpoint that was killed goes on with --resume and ends with the same numbers.
+    """
+    from evergraph.applications import citation
 
-        def report(seen: int, loss: float) -> None:
-            shown.update(task, completed=seen, description=f"training, loss {loss:.2f}")
+    use_threads(threads)
+    with complaints():
+        given = {"lr": lr, "steps": steps, "hops": hops}
+        config = citation.Config(
+            dataset=dataset,
+            scenario=scenario,  # type: ignore[arg-type]
+            model=model,
+            method=method,
+            memory=memory,
+            memory_rule=memory_rule,
+            batch_size=batch_size,
+            visibility=visibility,  # type: ignore[arg-type]
+            classes_per_task=classes_per_task,
+            class_order=_class_order(class_order),
+            settings={key: value for key, value in given.items() if value is not None},
+        )
+        if resume and checkpoint is None:
+            raise ValueError("--resume needs --checkpoint, the file to go on from")
+        with progress(as_json) as shown:
+            data, config = _load_or_generate(config, data_root, shown, as_json)
+            result = _follow_run(config, seeds, data, checkpoint, resume, every, shown)
+    result = {**result, **provenance(), "origin": data.origin, "generated": data.generated}
+    if out is not None:
+        _write_run(result, out)
+    if as_json:
+        typer.echo(json.dumps(result, indent=1))
+    else:
+        Console().print(run_table([result]))
+        if out is not None:
+            Console().print(f"Numbers and pictures are in {out}/", style="dim")
 
-        trained = train(dataset, epochs, report=report)
-    table = Table(title="A feature graph network on a generated citation graph")
-    table.add_column("what")
-    table.add_column("value", justify="right")
-    table.add_row("papers, citations", f"{graph.num_nodes:,}, {graph.num_edges:,}")
-    table.add_row("words, topics", f"{graph.num_features:,}, {graph.num_classes}")
-    table.add_row("papers learned from", f"{len(dataset.train):,}")
-    table.add_row("topic found, of papers never seen", f"[bold]{trained.accuracy:.1%}[/bold]")
-    table.add_row("by guessing", f"{1 / graph.num_classes:.1%}")
+
+@app.command()
+def compare(
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = (
+        "finetune,ewc,lwf,agem,der,replay,analytic"
+    ),
+    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = "fgn",
+    dataset: DatasetName = "cora",
+    scenario: ScenarioName = "class",
+    memory: Capacity = 500,
+    batch_size: BatchSize = 10,
+    seeds: Seeds = 1,
+    threads: Threads = 1,
+    data_root: DataRoot = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run every model with every method on the same stream, and print one table."""
+    from evergraph.applications import citation
+
+    use_threads(threads)
+    results = []
+    with complaints(), progress(as_json) as shown:
+        for model in models.split(","):
+            for method in methods.split(","):
+                config = citation.Config(
+                    dataset=dataset,
+                    scenario=scenario,  # type: ignore[arg-type]
+                    model=model.strip(),
+                    method=method.strip(),
+                    memory=memory,
+                    batch_size=batch_size,
+                )
+                data, config = _load_or_generate(config, data_root, shown, as_json)
+                results.append(_follow_run(config, seeds, data, None, False, 0, shown))
+    publish({**provenance(), "results": results}, as_json, out, lambda: run_table(results))
+
+
+@app.command()
+def datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:
+    """List the data sets: what is here, what can be fetched, what can be generated."""
+    from dataclasses import asdict
+
+    from evergraph.datasets import available
+
+    found = available(data_root)
+    if as_json:
+        rows = [{**asdict(entry), "where": str(entry.where or "")} for entry in found]
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    table = Table(title="Data sets")
+    for name in ("name", "state", "nodes", "edges", "features", "classes"):
+        table.add_column(name, justify="left" if name in ("name", "state") else "right")
+    for entry in found:
+        counts = (entry.nodes, entry.edges, entry.features, entry.classes)
+        table.add_row(entry.name, entry.state, *(f"{n:,}" if n else "" for n in counts))
     Console().print(table)
+
+
+def use_threads(count: int) -> None:
+    """Let torch use so many threads."""
+    import torch
+
+    torch.set_num_threads(count)
+
+
+def _class_order(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise ValueError(
+            f"--class-order must be labels separated by commas, got {text!r}"
+        ) from error
+
+
+def _load_or_generate(
+    config: Config, data_root: Path | None, shown: Progress, quiet: bool
+) -> tuple[Dataset, Config]:
+    """The data set; if the default one cannot be had, a generated one, and a word about it."""
+    from evergraph.datasets import DatasetNotFound, load
+
+    task = shown.add_task(f"looking for {config.dataset}", total=None)
+    try:
+        return load(
+            config.dataset,
+            data_root,
+            progress=lambda what, _: shown.update(task, description=what),
+        ), config
+    except DatasetNotFound as error:
+        if config.dataset != "cora":
+            raise
+        if not quiet:
+            note = "Cora cannot be had here, so this run is on a generated graph."
+            Console(stderr=True).print(f"{error}\n[yellow]{note}[/yellow]")
+        return load("generated"), replace(config, dataset="generated")
+    finally:
+        shown.remove_task(task)
+
+
+def _follow_run(
+    config: Config,
+    seeds: int,
+    data: Dataset,
+    checkpoint: Path | None,
+    resume: bool,
+    every: float,
+    shown: Progress,
+) -> dict[str, Any]:
+    from evergraph.applications import citation
+
+    passes = config.epochs if config.scenario == "regular" else 1
+    total = len(data.train) * passes
+    task = shown.add_task("", total=total * seeds)
+
+    def report(number: int, seen: int, accuracy: float) -> None:
+        words = f"{config.dataset}, {config.method}, seed {number + 1} of {seeds}"
+        if accuracy == accuracy:
+            words += f", accuracy {accuracy:.3f}"
+        shown.update(task, completed=number * total + seen, description=words)
+
+    try:
+        return citation.run(config, tuple(range(seeds)), data, checkpoint, resume, every, report)
+    finally:
+        shown.remove_task(task)
+
+
+def _write_run(result: dict[str, Any], out: Path) -> None:
+    from evergraph.report.figures import accuracy_matrix, learning_curve
+
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    learning_curve(result, out / "learning_curve.png")
+    accuracy_matrix(result, out / "accuracy_matrix.png")
+
+
+def run_table(results: list[dict[str, Any]]) -> Table:
+    """One line per run: how well, how much was forgotten, at what cost."""
+    config = results[0]["config"]
+    title = f"{config['dataset']}, {config['scenario']}-incremental, one pass"
+    if config["scenario"] == "regular":
+        title = f"{config['dataset']}, regular, {config['epochs']} passes"
+    table = Table(title=title)
+    table.add_column("model, method")
+    for name in ("accuracy", "forgetting", "seconds", "items/s", "memory"):
+        table.add_column(name, justify="right")
+    for result in results:
+        config = result["config"]
+        table.add_row(
+            f"{config['model']}, {config['method']}",
+            f"[bold]{result['accuracy_mean']:.3f}[/bold] ± {result['accuracy_sd']:.3f}",
+            f"{result['forgetting_mean']:.3f}",
+            f"{result['seconds']:.1f}",
+            f"{result['items_per_second']:,.0f}",
+            f"{result['memory_bytes'] / 1024:,.0f} kB",
+        )
+    table.caption = f"{len(results[0]['seeds'])} seeds; forgetting: best minus last, mean of tasks"
+    return table
+
+
+@contextmanager
+def complaints() -> Iterator[None]:
+    """Turn the errors that a user can mend into one line and exit code 2."""
+    from evergraph.datasets import DatasetNotFound
+
+    try:
+        yield
+    except (ValueError, DatasetNotFound) as error:
+        Console(stderr=True).print(f"[red]Error:[/red] {error}", highlight=False)
+        raise typer.Exit(2) from error
 
 
 @contextmanager

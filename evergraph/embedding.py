@@ -86,7 +86,7 @@ def _sparse(
 
 
 def _unit_length(rows: Tensor) -> Tensor:
-    length = rows.norm(dim=-1, keepdim=True)
+    length = rows.square().sum(-1, keepdim=True).sqrt()
     return rows / length.masked_fill(length == 0, 1)
 
 

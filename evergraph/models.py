@@ -55,7 +55,8 @@ class FGN(nn.Module):
         attention: learn the edge weights (Eq. 9) in place of given ones.
         hops: K, the hops of neighbors to use.
         edge_components: W, the length of a vector edge weight.
-        directed: leave out the transposed term of Eq. (4).
+        directed: leave out the transposed term of Eq. (4). The features of a node and of its
+            neighbors may interact both ways even where an edge has a direction.
         normalization: of the adjacency, see `feature_graph.normalize`.
         dropout: rate after each layer.
         problem: `node` gives logits `(B, K)` for x `(B, C, F)`; `subgraph` gives `(B, K)` for

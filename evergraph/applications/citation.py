@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from evergraph.applications.presets import preset
+from evergraph.checkpoint import read_checkpoint
 from evergraph.continuum import Continuum, Scenario, Settings, Visibility
 from evergraph.dataset import Dataset
 from evergraph.learner import Learner, Training
@@ -67,7 +68,7 @@ class Config:
 
 MODELS = {"fgn": FGN}
 CURVE_POINTS = 25
-MODEL_SETTINGS = ("normalization", "dropout", "channels", "centered", "concatenate")
+MODEL_SETTINGS = ("normalization", "dropout", "channels", "centered", "concatenate", "directed")
 TRAINING_SETTINGS = ("optimizer", "lr", "momentum", "weight_decay", "steps", "replay_every")
 METHOD_SETTINGS = ("strength", "every", "solver", "blocks", "sample")
 
@@ -119,7 +120,6 @@ def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learn
             dataset.graph.num_features,
             0,
             hops=s["hops"],
-            directed=dataset.graph.directed,
             **_pick(s, MODEL_SETTINGS),
         )
     method = METHODS[config.method](**_pick(s, METHOD_SETTINGS))
@@ -280,8 +280,6 @@ def _plain(config: Config) -> dict[str, Any]:
 
 
 def _peek(checkpoint: Path) -> dict[str, Any]:
-    from evergraph.checkpoint import read_checkpoint
-
     extra: dict[str, Any] = read_checkpoint(checkpoint)[1]["extra"]
     return extra
 

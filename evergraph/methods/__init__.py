@@ -1,5 +1,8 @@
 """How forgetting is fought: one file a method, all on the same learner."""
 
+from collections.abc import Callable
+
+from evergraph.learner import Method
 from evergraph.methods.agem import AGEM
 from evergraph.methods.analytic import Analytic
 from evergraph.methods.der import DER
@@ -25,7 +28,7 @@ __all__ = [
     "Replay",
 ]
 
-METHODS = {
+METHODS: dict[str, Callable[..., Method]] = {
     "finetune": Finetune,
     "replay": Replay,
     "ewc": EWC,

@@ -44,6 +44,11 @@ class Joint:
                 learner.descend(learner.loss(everything.select(part)))
         self.fresh = True
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes everything takes: it grows with the stream."""
+        return sum(batch.nbytes for batch in self.seen)
+
     def state(self) -> State:
         """Everything."""
         tensors = concatenate(self.seen).tensors() if self.seen else {}
