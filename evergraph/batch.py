@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from evergraph.feature_graph import Features, Neighbors, condense
+from evergraph.feature_graph.build import check
 from evergraph.sparse import SparseRows
 
 
@@ -64,6 +65,10 @@ class Batch:
         parts = [self.x, self.neighbors.features, *_tensors(self.neighbors)]
         parts += [self.target, self.task, self.node]
         return sum(part.nbytes for part in parts)
+
+    def check(self, hops: int) -> None:
+        """Raise a ValueError that names the item if anything in it cannot be used."""
+        check(self.x, self.neighbors, hops)
 
     def select(self, index: Tensor) -> Batch:
         """The items at these positions, in this order."""

@@ -193,6 +193,52 @@ def compare(
 
 
 @app.command()
+def tune(
+    dataset: DatasetName = "cora",
+    model: Annotated[str, typer.Option(help="The network: fgn.")] = "fgn",
+    method: Annotated[str, typer.Option(help="As in `evergraph run`.")] = "replay",
+    memory: Capacity = 500,
+    seeds: Seeds = 2,
+    threads: Threads = 1,
+    data_root: DataRoot = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try all candidate settings on validation nodes, taken from the training part.
+
+    The same list of candidates serves every network, so that none is better tuned than others.
+    The test nodes are never looked at.
+    """
+    from evergraph.applications import citation, search
+
+    use_threads(threads)
+    with complaints(), progress(as_json) as shown:
+        config = citation.Config(dataset=dataset, model=model, method=method, memory=memory)
+        data, config = _load_or_generate(config, data_root, shown, as_json)
+        task = shown.add_task(f"{dataset}, {model}, {method}", total=None)
+        rows = search.search(
+            config,
+            data,
+            seeds=tuple(range(seeds)),
+            report=lambda done, total: shown.update(task, completed=done, total=total),
+        )
+
+    def table() -> Table:
+        shown = Table(title=f"{dataset}, {model}, {method}: accuracy on validation nodes")
+        for name in ("settings", "data", "class", "mean"):
+            shown.add_column(name, justify="left" if name == "settings" else "right")
+        for row in rows:
+            accuracy = row["validation_accuracy"]
+            numbers = (accuracy["data"], accuracy["class"], row["validation_mean"])
+            settings = ", ".join(f"{key} {value}" for key, value in row["settings"].items())
+            shown.add_row(settings, *(f"{number:.4f}" for number in numbers))
+        return shown
+
+    about = {"dataset": dataset, "model": model, "method": method, "memory": memory}
+    publish({**provenance(), **about, "seeds": seeds, "trials": rows}, as_json, out, table)
+
+
+@app.command()
 def datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """List the data sets: what is here, what can be fetched, what can be generated."""
     from dataclasses import asdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,6 +142,7 @@ class Learner:
     def observe(self, batch: Batch) -> None:
         """Learn from a new batch; nothing changes if it is refused."""
         self._check(batch)
+        self._width = batch.width
         self._meet(batch.target)
         if self.model.condensable:
             batch = batch.condensed(self.model.hops)
@@ -171,6 +173,11 @@ class Learner:
 
     def descend(self, loss: Tensor, adjust: Callable[[], None] | None = None) -> None:
         """One step of the optimizer; `adjust` may change the gradients before it."""
+        if not math.isfinite(loss.item()):
+            raise FloatingPointError(
+                f"the loss is {loss.item()} at batch {self.position}: training diverged; "
+                f"lower lr, now {self.training.lr}, or go back to a checkpoint"
+            )
         self.optimizer.zero_grad()
         loss.backward()
         if adjust is not None:
@@ -315,6 +322,7 @@ class Learner:
 
     def _check(self, batch: Batch) -> None:
         self._check_width(batch)
+        batch.check(self.model.hops)
         if bool((batch.target < 0).any()):
             raise ValueError(
                 f"labels must be 0 or more to learn from, got {int(batch.target.min())}"
@@ -326,7 +334,6 @@ class Learner:
                 f"items must keep the shape {self._width} that the stream began with, "
                 f"got {batch.width}"
             )
-        self._width = batch.width
 
     def _meet(self, target: Tensor) -> None:
         known = set(self.classes)

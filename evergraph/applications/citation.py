@@ -96,6 +96,17 @@ class Record:
     memory_bytes: int = 0
 
 
+def _quiet(number: int, seen: int, accuracy: float) -> None:
+    """Report to nobody."""
+
+
+def _numbered(report: Report, number: int) -> Callable[[int, float], None]:
+    def follow(seen: int, accuracy: float) -> None:
+        report(number, seen, accuracy)
+
+    return follow
+
+
 def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
     """The stream and the learner of one seed."""
     s = config.settings
@@ -140,7 +151,7 @@ def run(
     checkpoint: Path | None = None,
     resume: bool = False,
     every: float = 10.0,
-    report: Report = lambda number, seen, accuracy: None,
+    report: Report = _quiet,
 ) -> dict[str, Any]:
     """Run all seeds and summarize them.
 
@@ -172,7 +183,7 @@ def run(
         if checkpoint is not None:
             extra = {"config": _plain(config), "seeds": list(seeds)}
             saver = Saver(checkpoint, every, extra, [asdict(r) for r in records])
-        _follow(stream, learner, record, saver, lambda seen, acc, n=number: report(n, seen, acc))
+        _follow(stream, learner, record, saver, _numbered(report, number))
         records.append(record)
     return summarize(config, seeds, records)
 

@@ -1,0 +1,331 @@
+"""Learners and methods: contracts over all of them, and exact stops and starts."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from evergraph.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from evergraph.continuum import Continuum, Settings
+from evergraph.datasets import generate
+from evergraph.datasets.generate import PRESETS
+from evergraph.learner import Learner, Training
+from evergraph.memory import Reservoir
+from evergraph.methods import METHODS, Analytic, Finetune, Replay
+from evergraph.methods.gem import nearest_step
+from evergraph.models import FGN
+from evergraph.sparse import SparseRows
+
+
+@pytest.fixture(scope="module")
+def data():
+    """A small graph of three topics."""
+    growth = replace(PRESETS["citation"], nodes=400, classes=3, features=90, words=12, signal=0.9)
+    return generate(growth)
+
+
+def make(name, data, optimizer="sgd", dropout=0.2, capacity=40):
+    torch.manual_seed(0)
+    model = FGN(data.graph.num_features, 0, channels=(4, 4), dropout=dropout)
+    settings = {"epochs": 2} if name == "joint" else {}
+    training = Training(optimizer=optimizer, steps=2, momentum=0.5, lr=0.02)
+    memory = Reservoir(capacity, seed=0)
+    return Learner(model, METHODS[name](**settings), memory, training)
+
+
+def stream(data, **settings):
+    return Continuum(data, Settings(**{"scenario": "class", **settings}))
+
+
+def fingerprint(learner, batch):
+    return learner.scores(batch), learner.classes, learner.position
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_learns_and_predicts(name, data):
+    learner = make(name, data)
+    batches = list(stream(data, scenario="data"))
+    for batch in batches:
+        learner.observe(batch)
+    assert sorted(learner.classes) == [0, 1, 2]
+    predicted = learner.predict(batches[0])
+    assert set(predicted.tolist()) <= {0, 1, 2}
+    assert learner.evaluate(stream(data).test()) > 0.45  # chance is about a third
+    item = next(iter(batches[0]))
+    assert learner.predict_one(item) in {0, 1, 2}
+    learner.learn_one(item)
+    assert learner.position == len(batches) + 1
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_pause_changes_no_bit(name, optimizer, data, tmp_path):
+    """Save in mid-stream, load into a fresh learner, go on: the same numbers to the last bit."""
+    batches = list(stream(data))
+    cut = len(batches) // 2
+    whole, first = make(name, data, optimizer), make(name, data, optimizer)
+    for batch in batches[:cut]:
+        whole.observe(batch)
+        first.observe(batch)
+    path = tmp_path / "learner.safetensors"
+    first.save(path, {"note": [1, 2]})
+    torch.manual_seed(123)  # what others do with randomness must not matter
+    second = Learner(
+        FGN(data.graph.num_features, 0, channels=(4, 4), dropout=0.2),
+        make(name, data).method,
+        Reservoir(40, seed=77),
+        whole.training,
+        seed=5,
+    )
+    assert second.load(path) == {"note": [1, 2]}
+    for batch in batches[cut:]:
+        whole.observe(batch)
+        second.observe(batch)
+    one, other = fingerprint(whole, batches[0]), fingerprint(second, batches[0])
+    assert torch.equal(one[0], other[0])
+    assert one[1:] == other[1:]
+    for key, value in whole.model.state_dict().items():
+        assert torch.equal(value, second.model.state_dict()[key]), key
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_same_seed_gives_the_same_learner(name, data):
+    results = []
+    for noise in (1, 2):
+        learner = make(name, data)
+        torch.manual_seed(noise)
+        for batch in list(stream(data))[:8]:
+            learner.observe(batch)
+        results.append(learner.scores(batch))
+    assert torch.equal(*results)
+
+
+def test_new_classes_leave_the_old_logits_alone(data):
+    learner = make("finetune", data, dropout=0.0)
+    first, *_, last = list(stream(data))
+    learner.observe(first)
+    before = learner.scores(first)
+    learner._meet(last.target)
+    after = learner.scores(first)
+    assert torch.equal(after[:, : before.shape[1]], before)
+    assert (after[:, before.shape[1] :] == 0).all()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_optimizer_remembers_across_growth(optimizer, data):
+    learner = make("finetune", data, optimizer)
+    first, *_, last = list(stream(data))
+    learner.observe(first)
+    weight = learner.model.readout.weight
+    key = "momentum_buffer" if optimizer == "sgd" else "exp_avg"
+    held = learner.optimizer.state[weight][key].clone()
+    learner._meet(last.target)
+    grown = learner.optimizer.state[learner.model.readout.weight][key]
+    assert torch.equal(grown[..., : held.shape[-1]], held)
+    assert (grown[..., held.shape[-1] :] == 0).all()
+
+
+def test_replay_beats_finetuning_and_forgets_less(data):
+    accuracy = {}
+    for name in ("finetune", "replay"):
+        learner = make(name, data, capacity=100)
+        for batch in stream(data):
+            learner.observe(batch)
+        accuracy[name] = learner.evaluate(stream(data).test())
+    assert accuracy["replay"] > accuracy["finetune"] + 0.1
+
+
+@pytest.mark.parametrize("solver", ["ridge", "lda"])
+def test_the_closed_form_does_not_depend_on_the_order(data, solver):
+    """Class-incremental equals data-incremental equals regular, by construction."""
+    scores = []
+    batch = next(iter(stream(data, scenario="data", seed=9)))
+    for settings in (
+        {"scenario": "class"},
+        {"scenario": "class", "class_order": (2, 0, 1)},
+        {"scenario": "data", "seed": 4},
+        {"scenario": "regular", "batch_size": 3},
+    ):
+        learner = make("analytic", data)
+        learner.method = Analytic(solver=solver)
+        for part in stream(data, **settings):
+            learner.observe(part)
+        order = torch.tensor(np.argsort(learner.classes))
+        scores.append(learner.scores(batch)[:, order])
+    for other in scores[1:]:
+        assert torch.allclose(other, scores[0], atol=1e-5)
+
+
+def test_the_closed_form_is_ridge_regression(data):
+    learner = make("analytic", data)
+    batches = list(stream(data))
+    for batch in batches:
+        learner.observe(batch)
+    from evergraph.batch import concatenate
+    from evergraph.embedding import fixed_embedding
+
+    everything = concatenate(batches)
+    e = fixed_embedding(everything.x, everything.neighbors).to_dense().double()
+    onehot = torch.eye(3, dtype=torch.float64)[learner.columns(everything.target)]
+    ridge = learner.method.strength * torch.eye(e.shape[1], dtype=torch.float64)
+    expected = e @ torch.linalg.solve(e.T @ e + ridge, e.T @ onehot)
+    assert torch.allclose(learner.scores(everything), expected, atol=1e-8)
+
+
+def test_the_closed_form_forgets_exactly(data):
+    batches = list(stream(data, scenario="data"))
+    with_all, without = make("analytic", data), make("analytic", data)
+    for batch in batches:
+        with_all.observe(batch)
+    for batch in batches[:-1]:
+        without.observe(batch)
+    with_all.method.forget(with_all, batches[-1])
+    order = [with_all.classes.index(label) for label in without.classes]
+    assert torch.allclose(
+        with_all.scores(batches[0])[:, order], without.scores(batches[0]), atol=1e-9
+    )
+    with pytest.raises(ValueError, match="only what was learned can be forgotten"):
+        make("analytic", data).method.forget(with_all, batches[0])
+
+
+def test_the_closed_form_has_constant_memory(data):
+    learner = make("analytic", data)
+    sizes = []
+    for batch in stream(data, scenario="data"):
+        learner.observe(batch)
+        sizes.append(learner.method.nbytes)
+    assert len(set(sizes[5:])) == 1
+
+
+def test_wide_embeddings_are_folded(data):
+    learner = make("analytic", data)
+    learner.method = Analytic(max_width=64)
+    for batch in stream(data, scenario="data"):
+        learner.observe(batch)
+    assert learner.method.gram.shape == (64, 64)
+    assert learner.evaluate(stream(data).test()) > 0.45
+
+
+def test_the_nearest_step_keeps_all_constraints():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        gradient = torch.from_numpy(rng.normal(size=30))
+        past = torch.from_numpy(rng.normal(size=(4, 30)))
+        step = nearest_step(gradient, past)
+        assert (past @ step > -1e-9).all()
+        for _ in range(50):  # nothing that keeps them is nearer
+            other = gradient + past.T @ torch.from_numpy(rng.exponential(size=4))
+            if (past @ other >= 0).all():
+                assert (step - gradient).norm() <= (other - gradient).norm() + 1e-9
+
+
+def test_bad_batches_are_refused_and_nothing_is_lost(data):
+    learner = make("replay", data)
+    batches = list(stream(data))
+    learner.observe(batches[0])
+    before = {k: v.clone() for k, v in learner.model.state_dict().items()}
+    kept, position, classes = len(learner.memory), learner.position, list(learner.classes)
+    good = batches[1]
+    wide = SparseRows(good.x.indptr, good.x.indices, good.x.values, 91)
+    wide_neighbors = good.neighbors.with_features(
+        SparseRows(*list(vars(good.neighbors.features).values())[:3], 91)
+    )
+    nan = SparseRows(good.x.indptr, good.x.indices, good.x.values * torch.nan, 90)
+    for bad, message in (
+        (replace(good, target=good.target * 0 - 1), "labels must be 0 or more"),
+        (replace(good, x=wide, neighbors=wide_neighbors), r"keep the shape \(1, 90\)"),
+        (replace(good, x=nan, target=good.target + 7), "features must be finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            learner.observe(bad)
+    assert learner.position == position
+    assert len(learner.memory) == kept
+    assert learner.classes == classes
+    assert all(torch.equal(v, before[k]) for k, v in learner.model.state_dict().items())
+    learner.observe(good)
+
+
+def test_predicting_comes_after_learning(data):
+    with pytest.raises(RuntimeError, match="nothing has been learned yet"):
+        make("replay", data).predict(next(iter(stream(data))))
+
+
+def test_methods_that_need_a_memory_say_so(data):
+    learner = Learner(FGN(data.graph.num_features, 0), Replay())
+    with pytest.raises(ValueError, match="Replay needs a memory, got None"):
+        learner.observe(next(iter(stream(data))))
+
+
+def test_one_item_calls_take_one_item(data):
+    learner, batch = make("finetune", data), next(iter(stream(data)))
+    with pytest.raises(ValueError, match="learn_one takes one item, got 10; use observe"):
+        learner.learn_one(batch)
+    learner.observe(batch)
+    with pytest.raises(ValueError, match="predict_one takes one item, got 10; use predict"):
+        learner.predict_one(batch)
+
+
+def test_a_diverging_run_says_what_to_do(data):
+    learner = make("replay", data)
+    with torch.no_grad():
+        learner.model.blocks[0].norm.weight.fill_(torch.inf)
+    with pytest.raises(FloatingPointError, match=r"the loss is nan .* lower lr, now 0.02"):
+        learner.observe(next(iter(stream(data))))
+
+
+@pytest.mark.parametrize(
+    "bad", [{"optimizer": "rms"}, {"lr": 0.0}, {"steps": 0}, {"replay_every": 0}]
+)
+def test_training_that_cannot_work_is_refused(bad):
+    with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
+        Training(**bad)
+
+
+def test_checkpoints_of_another_configuration_are_refused(data, tmp_path):
+    path = tmp_path / "c.safetensors"
+    make("replay", data).save(path)
+    other = Learner(FGN(data.graph.num_features, 0, channels=(4, 4)), Finetune())
+    with pytest.raises(CheckpointError, match="another configuration: method is Replay"):
+        other.load(path)
+    other = make("replay", data, capacity=41)
+    with pytest.raises(CheckpointError, match=r"capacity=40, .* there, .*capacity=41, .* here"):
+        other.load(path)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "text", "missing"])
+def test_damaged_checkpoints_are_refused(data, tmp_path, damage):
+    path = tmp_path / "c.safetensors"
+    learner = make("replay", data)
+    learner.observe(next(iter(stream(data))))
+    learner.save(path)
+    content = bytearray(path.read_bytes())
+    if damage == "truncate":
+        content = content[: len(content) // 2]
+    elif damage == "flip":
+        content[-100] ^= 1
+    path.write_bytes({"empty": b"", "text": b"hello" * 100}.get(damage, content))
+    if damage == "missing":
+        path.unlink()
+    expected = "no checkpoint at" if damage == "missing" else "truncated or damaged"
+    with pytest.raises(CheckpointError, match=expected):
+        make("replay", data).load(path)
+
+
+def test_a_failed_save_keeps_the_old_checkpoint(tmp_path):
+    path = tmp_path / "c.safetensors"
+    write_checkpoint(path, {"a": torch.ones(2)}, {"n": 1})
+    with pytest.raises(TypeError):
+        write_checkpoint(path, {"a": torch.zeros(2)}, {"n": object()})
+    tensors, values = read_checkpoint(path)
+    assert values == {"n": 1}
+    assert tensors["a"].tolist() == [1, 1]
+    assert [p.name for p in tmp_path.iterdir()] == ["c.safetensors"]
+
+
+def test_values_are_json(data, tmp_path):
+    path = tmp_path / "c.safetensors"
+    learner = make("replay", data)
+    learner.save(path)
+    json.dumps(read_checkpoint(path)[1])
