@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check slow bench format clean help
+.PHONY: run test check slow bench kill format clean help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -25,7 +25,10 @@ slow: $(READY)  ## the tests that take minutes or need real data
 
 bench: $(READY) ## the benchmarks; ratios land in results/
 	$(BIN)/evergraph bench speed --out results/bench_speed.json
-	$(BIN)/evergraph bench growth --out results/bench_growth.json
+	$(BIN)/evergraph bench growth --stream 1000000 --out results/bench_growth.json
+
+kill: $(READY)  ## kill a run twenty times at random moments, resume it, compare
+	$(BIN)/python tests/kill_and_resume.py 20
 
 format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .

@@ -460,24 +460,45 @@ def _citation_cases(data_root: Path | None) -> list[Case]:
 
 
 @bench.command("growth")
-def bench_growth(as_json: AsJson = False, out: Out = None) -> None:
+def bench_growth(
+    stream: Annotated[
+        int, typer.Option(help="Items of the generated stream that a whole learner follows.")
+    ] = 100_000,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
     """Time and bytes per item as features, neighborhoods and the stream grow.
 
-    The exponent is the slope on a log-log scale: 0 means flat, 1 means linear.
+    The exponent is the slope on a log-log scale: 0 means flat, 1 means linear. In the end a whole
+    learner (FGN, replay, a reservoir of 500 items) follows a generated citation graph in order of
+    arrival: time per item, resident memory, bytes of the reservoir, and the share of labels that
+    it predicted before it learned them, tenth by tenth. Try --stream 1000000.
     """
     from evergraph.bench import growth
+    from evergraph.bench.stream import follow
+    from evergraph.datasets.generate import PRESETS, generate
 
+    use_threads(1)
     with progress(as_json) as shown:
         task = shown.add_task("more features", total=growth.STREAM[-1])
         features = list(growth.by_features())
         shown.update(task, description="more neighbors")
         neighbors = list(growth.by_neighbors())
         shown.update(task, description="longer stream")
-        stream = list(growth.by_stream(report=lambda seen: shown.update(task, completed=seen)))
-    sweeps = {"features": features, "neighbors": neighbors, "items": stream}
+        items = list(growth.by_stream(report=lambda seen: shown.update(task, completed=seen)))
+        task = shown.add_task("generating a graph to follow", total=stream)
+        dataset = generate(replace(PRESETS["citation"], nodes=stream, train=1.0, test=0.0))
+        shown.update(task, description="a learner follows the stream")
+        tenths = list(follow(dataset, report=lambda seen: shown.update(task, completed=seen)))
+    sweeps = {"features": features, "neighbors": neighbors, "items": items}
     result = {
         **provenance(),
         **{f"by_{size}": rows for size, rows in sweeps.items()},
+        "learner": tenths,
+        "learner_exponents": {
+            f"{value}_by_items": growth.exponent(tenths[1:], "items", value)
+            for value in ("us_per_item", "resident_mb", "memory_bytes")
+        },
         "exponents": {
             f"{value}_by_{size}": growth.exponent(rows, size, value)
             for size, rows in sweeps.items()
@@ -499,6 +520,10 @@ def bench_growth(as_json: AsJson = False, out: Out = None) -> None:
                 )
             slope = growth.exponent(rows, size, "us_per_item")
             shown.add_row("", "exponent", f"[bold]{slope:.2f}[/bold]", end_section=True)
+        for row in tenths:
+            kept, resident = f"{row['memory_bytes']:,} in all", f"{row['resident_mb']:.0f}"
+            cost = f"{row['us_per_item']:.0f}"
+            shown.add_row("learner", f"{row['items']:,}", cost, kept, resident)
         return shown
 
     publish(result, as_json, out, table)

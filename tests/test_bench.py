@@ -70,12 +70,13 @@ def test_peak_sees_a_large_allocation():
 
 
 def test_the_command_prints_json_and_nothing_else(monkeypatch):
-    monkeypatch.setattr(growth, "FEATURES", (100, 200))
     runner = CliRunner()
     monkeypatch.setattr(growth.by_features, "__defaults__", ((100, 200),))
     monkeypatch.setattr(growth.by_neighbors, "__defaults__", ((1, 5),))
     monkeypatch.setattr(growth.by_stream, "__defaults__", ((20, 40), lambda seen: None))
-    result = runner.invoke(app, ["bench", "growth", "--json"])
+    result = runner.invoke(app, ["bench", "growth", "--stream", "2000", "--json"])
     assert result.exit_code == 0, result.output
     content = json.loads(result.stdout)
     assert {"by_features", "by_neighbors", "by_items", "exponents", "commit"} <= content.keys()
+    assert [row["items"] for row in content["learner"]] == list(range(200, 2001, 200))
+    assert content["learner"][-1]["prequential"] > 0.5

@@ -89,8 +89,8 @@ class Record:
     """
 
     matrix: list[list[float]] = field(default_factory=list)
-    curve: list[tuple[int, float]] = field(default_factory=list)
-    prequential: tuple[int, int] = (0, 0)
+    curve: list[list[float]] = field(default_factory=list)
+    prequential: list[int] = field(default_factory=lambda: [0, 0])
     learning: float = 0.0
     testing: float = 0.0
     memory_bytes: int = 0
@@ -161,13 +161,13 @@ def run(
         dataset: loaded before, by `evergraph.datasets.load`.
         checkpoint: a file to save the state in, every so many seconds; the state is complete, so
             that a run that was killed goes on as if nothing had happened.
-        resume: go on from the checkpoint.
+        resume: go on from the checkpoint; from the beginning if there is none yet.
         every: seconds between checkpoints.
         report: see `Report`.
     """
     records: list[Record] = []
     first: dict[str, Any] | None = None
-    if resume and checkpoint is not None:
+    if resume and checkpoint is not None and checkpoint.exists():
         first = _peek(checkpoint)
         if first["config"] != _plain(config) or first["seeds"] != list(seeds):
             raise ValueError(_other(checkpoint, first, config, seeds))
@@ -176,8 +176,8 @@ def run(
         stream, learner = build(config, dataset, seeds[number])
         record = Record()
         if first is not None:
-            saved = learner.load(checkpoint or "")["current"]
-            record = Record(**saved)
+            assert checkpoint is not None
+            record = Record(**learner.load(checkpoint)["current"])
             first = None
         saver = None
         if checkpoint is not None:
@@ -233,12 +233,12 @@ def _follow(
         if ends or (not lazy and (position + 1) % step == 0):
             row = [learner.evaluate(stream.test(group, position + 1)) for group in groups]
             sizes = [len(group) for group in groups]
-            record.curve.append((seen, float(np.average(row, weights=sizes))))
+            record.curve.append([seen, float(np.average(row, weights=sizes))])
             if ends:
                 record.matrix.append(row)
         record.learning += after - middle
         record.testing += middle - start + time.perf_counter() - after
-        record.prequential = (score.correct, score.count)
+        record.prequential = [score.correct, score.count]
         record.memory_bytes = max(record.memory_bytes, kept_bytes(learner))
         report(seen, record.curve[-1][1] if record.curve else float("nan"))
         if save is not None:

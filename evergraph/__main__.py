@@ -1,0 +1,6 @@
+"""`python -m evergraph` is the same as `evergraph`."""
+
+from evergraph.cli import app
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,173 @@
+"""The main job: its numbers, its files, its errors, and what a kill does to it."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import kill_and_resume
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from evergraph.applications.citation import Config, run
+from evergraph.applications.search import candidates, search
+from evergraph.cli import app
+from evergraph.datasets import generate
+from evergraph.datasets.generate import PRESETS
+
+runner = CliRunner()
+KEYS = {
+    "config", "seeds", "versions", "commit", "accuracy_mean", "accuracy_sd", "accuracy_per_seed",
+    "forgetting_mean", "accuracy_matrix", "seconds", "items_per_second", "memory_bytes",
+}  # fmt: skip
+SMALL = ["run", "--dataset", "generated", "--memory", "50", "--method", "analytic"]
+
+
+def invoke(*arguments):
+    return runner.invoke(app, list(arguments))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return generate(replace(PRESETS["citation"], nodes=300, classes=3, features=90))
+
+
+def test_the_table_shows_the_numbers_of_the_file(tmp_path):
+    shown = invoke(*SMALL, "--seeds", "2", "--out", str(tmp_path))
+    assert shown.exit_code == 0, shown.output
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result.keys() >= KEYS
+    assert f"{result['accuracy_mean']:.3f} ± {result['accuracy_sd']:.3f}" in shown.output
+    assert f"{result['seconds']:.1f}" in shown.output
+    assert len(result["accuracy_per_seed"]) == 2
+    assert result["accuracy_mean"] == pytest.approx(np.mean(result["accuracy_per_seed"]))
+    assert np.shape(result["accuracy_matrix"]) == (7, 7)
+    for name in ("learning_curve.png", "accuracy_matrix.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_and_nothing_else(tmp_path):
+    shown = invoke(*SMALL, "--seeds", "1", "--json", "--out", str(tmp_path))
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.stdout).keys() >= KEYS
+
+
+def test_any_class_order_gives_the_same_closed_form(tmp_path):
+    results = [
+        json.loads(invoke(*SMALL, "--seeds", "1", "--json", "--out", str(tmp_path), *more).stdout)
+        for more in ([], ["--class-order", "6,5,4,3,2,1,0"], ["--scenario", "data"])
+    ]
+    assert len({result["accuracy_mean"] for result in results}) == 1
+
+
+@pytest.mark.parametrize("scenario", ["regular", "data", "class", "time"])
+@pytest.mark.parametrize("visibility", ["all", "arrived"])
+def test_every_stream_runs(data, scenario, visibility):
+    config = Config(
+        dataset="generated", scenario=scenario, visibility=visibility, memory=20, epochs=2
+    )
+    result = run(config, (0,), data)
+    assert 0.3 < result["accuracy_mean"] <= 1
+    assert result["memory_bytes"] > 0
+    assert 0 <= result["prequential_mean"] <= 1
+
+
+def test_the_stream_position_survives_in_process(data, tmp_path):
+    """A run that raises in the middle goes on from its checkpoint to the same numbers."""
+    config = Config(dataset="generated", memory=30, settings={"dropout": 0.3})
+    expected = run(config, (0, 1), data)
+    path = tmp_path / "checkpoint"
+
+    class StopError(Exception):
+        pass
+
+    def stop(number, seen, accuracy):
+        if (number, seen) >= (1, 100):
+            raise StopError
+
+    with pytest.raises(StopError):
+        run(config, (0, 1), data, path, every=0, report=stop)
+    resumed = run(config, (0, 1), data, path, resume=True, every=0)
+    for timing in ("seconds", "items_per_second"):
+        expected.pop(timing)
+        resumed.pop(timing)
+    assert resumed == expected
+    other = replace(config, memory=31)
+    with pytest.raises(ValueError, match="another configuration: memory is 30 there, 31 here"):
+        run(other, (0, 1), data, path, resume=True)
+
+
+def test_a_run_killed_at_random_moments_ends_the_same(tmp_path):
+    expected = kill_and_resume.finish(kill_and_resume.command(tmp_path))
+    chance = random.Random(1)
+    for number in range(2):
+        folder = Path(tmp_path) / str(number)
+        moment, same = kill_and_resume.trial(folder, expected, 12, chance)
+        assert same, f"killed after {moment} s"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dataset", "coar"], "cora"),
+        (["--method", "replya"], "method must be one of"),
+        (["--scenario", "classes"], "scenario must be one of"),
+        (["--memory", "0", "--method", "replay"], "capacity must be at least 1, got 0"),
+        (["--class-order", "a,b"], "labels separated by commas, got 'a,b'"),
+        (["--class-order", "0,1"], "name each class"),
+        (["--resume"], "--resume needs --checkpoint"),
+        (["--model", "gpt"], "model must be one of fgn"),
+    ],
+)
+def test_wrong_options_are_told_what_is_right(arguments, message, tmp_path):
+    shown = invoke(*SMALL, "--out", str(tmp_path), *arguments)
+    assert shown.exit_code == 2, shown.output
+    assert message in " ".join(shown.output.split())
+
+
+def test_a_damaged_checkpoint_is_told_and_kept(tmp_path):
+    path = tmp_path / "checkpoint"
+    path.write_bytes(b"not a checkpoint")
+    shown = invoke(*SMALL, "--out", str(tmp_path), "--checkpoint", str(path), "--resume")
+    assert shown.exit_code == 2
+    assert "truncated or damaged" in " ".join(shown.output.split())
+    assert path.read_bytes() == b"not a checkpoint"
+
+
+def test_the_first_try_works_without_any_data(tmp_path, monkeypatch):
+    def nothing(name, *arguments, **options):
+        from evergraph.datasets import DatasetNotFound
+
+        if name == "cora":
+            raise DatasetNotFound("tried everywhere")
+        return generate(replace(PRESETS["citation"], nodes=300, classes=3, features=90))
+
+    monkeypatch.setattr("evergraph.datasets.load", nothing)
+    shown = invoke("run", "--method", "analytic", "--seeds", "1", "--out", str(tmp_path))
+    assert shown.exit_code == 0, shown.output
+    assert "generated" in shown.output
+
+
+def test_compare_prints_one_table():
+    shown = invoke("compare", "--dataset", "generated", "--methods", "finetune,analytic", "--json")
+    assert shown.exit_code == 0, shown.output
+    methods = [row["config"]["method"] for row in json.loads(shown.stdout)["results"]]
+    assert methods == ["finetune", "analytic"]
+
+
+def test_datasets_lists_what_is_there():
+    rows = json.loads(invoke("datasets", "--json").stdout)
+    assert {"cora", "citeseer", "pubmed", "generated"} <= {row["name"] for row in rows}
+    assert "pubmed" in invoke("datasets").output
+
+
+def test_search_never_sees_a_test_node(data, monkeypatch):
+    config = Config(dataset="generated", method="analytic")
+    hidden = replace(data, graph=replace(data.graph, labels=data.graph.labels.clone()))
+    hidden.graph.labels[data.test] = 0  # whatever they are, nothing changes
+    rows = [search(config, d, seeds=(0,)) for d in (data, hidden)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == len(candidates(config))
+    means = [row["validation_mean"] for row in rows[0]]
+    assert means == sorted(means, reverse=True)
