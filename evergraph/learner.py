@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import cross_entropy, pad
 
 from evergraph.batch import Batch, concatenate
@@ -67,6 +68,8 @@ class Training:
         replay_every: replay after every so many batches.
         replay_batches: minibatches of memory per replay; None is one pass over all of it.
         replay_batch_size: items in each of them.
+        averaging: predict with an average of the network over the last batches, of which this
+            share is kept at each new one; 0 predicts with the network as it is.
     """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
@@ -77,6 +80,7 @@ class Training:
     replay_every: int = 1
     replay_batches: int | None = None
     replay_batch_size: int = 10
+    averaging: float = 0.0
 
     def __post_init__(self) -> None:
         """Reject settings that cannot train."""
@@ -84,6 +88,8 @@ class Training:
             raise ValueError(f"optimizer must be sgd or adam, got {self.optimizer!r}")
         if not self.lr > 0:
             raise ValueError(f"lr must be positive, got {self.lr}")
+        if not 0 <= self.averaging < 1:
+            raise ValueError(f"averaging must lie in [0, 1), got {self.averaging}")
         for name in ("steps", "replay_every", "replay_batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -134,6 +140,7 @@ class Learner:
         self.rng = np.random.default_rng(seed)
         self.noise = torch.Generator().manual_seed(seed).get_state()
         self.optimizer = self._optimizer()
+        self.averaged: dict[str, Tensor] = {}
         self._loss = loss
         self._width: tuple[int, ...] | None = None
 
@@ -149,6 +156,8 @@ class Learner:
         self.model.train()
         with self._own_noise():
             self.method.observe(self, batch)
+        if self.training.averaging:
+            self._average()
         self.position += 1
 
     def learn_one(self, item: Batch) -> None:
@@ -217,7 +226,12 @@ class Learner:
             out: Tensor = own(self, batch)
             return out
         self.model.eval()
-        return self.logits(batch)
+        if not self.averaged:
+            return self.logits(batch)
+        averaged: Tensor = functional_call(
+            self.model, self.averaged, (batch.x, batch.neighbors), strict=True
+        )
+        return averaged
 
     def predict(self, batch: Batch) -> Tensor:
         """The label of each item, `(B,)`."""
@@ -263,6 +277,7 @@ class Learner:
             if owner is not None:
                 held, values[part] = owner.state()
                 tensors |= {f"{part}.{k}": v for k, v in held.items()}
+        tensors |= {f"averaged.{name}": tensor for name, tensor in self.averaged.items()}
         tensors["noise"] = self.noise
         write_checkpoint(path, tensors, values)
 
@@ -292,6 +307,7 @@ class Learner:
         self.method.load_state(parts.get("method", {}), values["method"])
         if self.memory is not None:
             self.memory.load_state(parts.get("memory", {}), values["memory"])
+        self.averaged = parts.get("averaged", {})
         self.position, self.noise = values["position"], tensors["noise"]
         self.rng.bit_generator.state = values["rng"]
         self._width = None if values["width"] is None else tuple(values["width"])
@@ -356,6 +372,17 @@ class Learner:
             if old in state:
                 kept = state.pop(old)
                 state[parameter] = {key: fit(value, parameter) for key, value in kept.items()}
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Let the average follow the network; classes that are new start where they are."""
+        for name, now in self.model.state_dict().items():
+            average = now.clone()
+            if name in self.averaged:
+                old = self.averaged[name]
+                part = tuple(slice(size) for size in old.shape)
+                average[part] = torch.lerp(now[part], old, self.training.averaging)
+            self.averaged[name] = average
 
     def _optimizer(self) -> torch.optim.Optimizer:
         t = self.training

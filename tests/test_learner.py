@@ -127,6 +127,32 @@ def test_the_optimizer_remembers_across_growth(optimizer, data):
     assert (grown[..., held.shape[-1] :] == 0).all()
 
 
+def test_averaging_follows_the_network_and_survives_a_pause(data, tmp_path):
+    batches = list(stream(data, scenario="data"))
+    learner = make("replay", data, dropout=0.0)
+    learner.training = replace(learner.training, averaging=0.5)
+    weights, expected = [], None
+    for batch in batches[:6]:
+        learner.observe(batch)
+        now = learner.model.blocks[0].layer.weight.detach().clone()
+        weights.append(now)
+        expected = now if expected is None else (expected + now) / 2
+    assert torch.allclose(learner.averaged["blocks.0.layer.weight"], expected)
+    assert not torch.equal(expected, weights[-1])
+    plain = learner.model.eval()(batches[0].x, batches[0].neighbors)
+    assert not torch.equal(learner.scores(batches[0]), plain)
+    learner.save(tmp_path / "c")
+    other = make("replay", data, dropout=0.0)
+    other.training = learner.training
+    other.load(tmp_path / "c")
+    for batch in batches[6:]:
+        learner.observe(batch)
+        other.observe(batch)
+    assert torch.equal(learner.scores(batches[0]), other.scores(batches[0]))
+    with pytest.raises(ValueError, match=r"averaging must lie in \[0, 1\), got 1.0"):
+        Training(averaging=1.0)
+
+
 def test_replay_beats_finetuning_and_forgets_less(data):
     accuracy = {}
     for name in ("finetune", "replay"):

@@ -69,7 +69,9 @@ class Config:
 MODELS = {"fgn": FGN}
 CURVE_POINTS = 25
 MODEL_SETTINGS = ("normalization", "dropout", "channels", "centered", "concatenate", "directed")
-TRAINING_SETTINGS = ("optimizer", "lr", "momentum", "weight_decay", "steps", "replay_every")
+TRAINING_SETTINGS = (
+    "optimizer", "lr", "momentum", "weight_decay", "steps", "replay_every", "averaging",
+)  # fmt: skip
 METHOD_SETTINGS = ("strength", "every", "solver", "blocks", "sample")
 
 Report = Callable[[int, int, float], None]
