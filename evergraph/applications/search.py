@@ -15,6 +15,7 @@ from evergraph.dataset import Dataset
 # One list for every network that learns by gradients: nobody gets more trials than others.
 GRADIENT_CANDIDATES: tuple[dict[str, Any], ...] = (
     {"lr": 0.01, "steps": 5, "dropout": 0.0},
+    {"lr": 0.01, "steps": 5, "dropout": 0.3},
     {"lr": 0.01, "steps": 1, "dropout": 0.0},
     {"lr": 0.03, "steps": 1, "dropout": 0.3},
     {"lr": 0.1, "steps": 1, "dropout": 0.3},
