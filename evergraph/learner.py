@@ -63,7 +63,7 @@ class Training:
         optimizer: `sgd` or `adam`.
         lr: learning rate.
         momentum: of SGD.
-        weight_decay: of both.
+        weight_decay: of weights; biases and scales are left alone.
         steps: gradient steps on each new batch.
         replay_every: replay after every so many batches.
         replay_batches: minibatches of memory per replay; None is one pass over all of it.
@@ -386,12 +386,14 @@ class Learner:
 
     def _optimizer(self) -> torch.optim.Optimizer:
         t = self.training
-        parameters = list(self.model.parameters())
+        everything = list(self.model.parameters())
+        groups = [
+            {"params": [p for p in everything if p.dim() > 1], "weight_decay": t.weight_decay},
+            {"params": [p for p in everything if p.dim() <= 1], "weight_decay": 0.0},
+        ]
         if t.optimizer == "adam":
-            return torch.optim.Adam(parameters, lr=t.lr, weight_decay=t.weight_decay)
-        return torch.optim.SGD(
-            parameters, lr=t.lr, momentum=t.momentum, weight_decay=t.weight_decay
-        )
+            return torch.optim.Adam(groups, lr=t.lr)
+        return torch.optim.SGD(groups, lr=t.lr, momentum=t.momentum)
 
     @contextmanager
     def _own_noise(self) -> Iterator[None]:
