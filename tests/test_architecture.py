@@ -43,6 +43,7 @@ INNER = {
         ["agem", "analytic", "der", "ewc", "finetune", "gem", "joint", "lwf", "mas", "replay"],
     ],
     "applications": [["presets"], ["citation"], ["search"]],
+    "cli": [["console"], ["bench", "learn"]],
 }
 # The lower half never prints, reads files, seeds globally or chooses a device.
 LOWER_HALF = [

@@ -15,7 +15,8 @@ DEFAULT: dict[str, Any] = {
     "hops": 1,
 }
 
-# By method and data set; results/tune_*.json hold the validation accuracies behind them.
+# By method and data set. `evergraph tune` runs the search over lr, steps and dropout again;
+# averaging was chosen among 0, 0.8, 0.9 and 0.95 on three validation splits.
 CHOSEN: dict[tuple[str, str], dict[str, Any]] = {
     ("replay", "citeseer"): {"steps": 1, "dropout": 0.0},
     ("replay", "pubmed"): {"lr": 0.1, "steps": 1, "averaging": 0.9},
