@@ -31,6 +31,7 @@ def bench_speed(as_json: AsJson = False, out: Out = None, data_root: DataRoot = 
     from evergraph.bench.batches import dense_embeddings
     from evergraph.bench.speed import speed
 
+    evidence = provenance()  # of the code as it starts, whatever changes meanwhile
     rows: list[dict[str, Any]] = []
     with progress(as_json) as shown:
         task = shown.add_task("comparing", total=3)
@@ -61,7 +62,7 @@ def bench_speed(as_json: AsJson = False, out: Out = None, data_root: DataRoot = 
             shown.add_row(line, *(format(r[key], form) for r in rows))
         return shown
 
-    publish({**provenance(), "cases": rows}, as_json, out, table)
+    publish({**evidence, "cases": rows}, as_json, out, table)
 
 
 def _citation_cases(data_root: Path | None) -> list[Case]:
@@ -96,6 +97,7 @@ def bench_growth(
     from evergraph.bench.stream import follow
     from evergraph.datasets.generate import PRESETS, generate
 
+    evidence = provenance()
     use_threads(1)
     with progress(as_json) as shown:
         task = shown.add_task("more features", total=growth.STREAM[-1])
@@ -110,7 +112,7 @@ def bench_growth(
         tenths = list(follow(dataset, report=lambda seen: shown.update(task, completed=seen)))
     sweeps = {"features": features, "neighbors": neighbors, "items": items}
     result = {
-        **provenance(),
+        **evidence,
         **{f"by_{size}": rows for size, rows in sweeps.items()},
         "learner": tenths,
         "learner_exponents": {

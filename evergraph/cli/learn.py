@@ -97,6 +97,7 @@ def run(
     """
     from evergraph.applications import citation
 
+    evidence = provenance()  # of the code as it starts, whatever changes meanwhile
     use_threads(threads)
     with complaints():
         given = {"lr": lr, "steps": steps, "hops": hops}
@@ -118,7 +119,7 @@ def run(
         with progress(as_json) as shown:
             data, config = _load_or_generate(config, data_root, shown, as_json)
             result = _follow_run(config, seeds, data, checkpoint, resume, every, shown)
-    result = {**result, **provenance(), "generated": data.generated}
+    result = {**result, **evidence, "generated": data.generated}
     if out is not None:
         _write_run(result, out)
     if as_json:
@@ -147,6 +148,7 @@ def compare(
     """Run every model with every method on the same stream, and print one table."""
     from evergraph.applications import citation
 
+    evidence = provenance()
     use_threads(threads)
     results = []
     with complaints(), progress(as_json) as shown:
@@ -162,7 +164,7 @@ def compare(
                 )
                 data, config = _load_or_generate(config, data_root, shown, as_json)
                 results.append(_follow_run(config, seeds, data, None, False, 0, shown))
-    publish({**provenance(), "results": results}, as_json, out, lambda: run_table(results))
+    publish({**evidence, "results": results}, as_json, out, lambda: run_table(results))
 
 
 def tune(
@@ -183,6 +185,7 @@ def tune(
     """
     from evergraph.applications import citation, search
 
+    evidence = provenance()
     use_threads(threads)
     with complaints(), progress(as_json) as shown:
         config = citation.Config(dataset=dataset, model=model, method=method, memory=memory)
@@ -207,7 +210,7 @@ def tune(
         return shown
 
     about = {"dataset": dataset, "model": model, "method": method, "memory": memory}
-    publish({**provenance(), **about, "seeds": seeds, "trials": rows}, as_json, out, table)
+    publish({**evidence, **about, "seeds": seeds, "trials": rows}, as_json, out, table)
 
 
 def datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:
