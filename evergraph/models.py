@@ -16,9 +16,9 @@ from evergraph.feature_graph import (
     Normalization,
     SupportGraph,
 )
-from evergraph.feature_graph.activation import Statistics
-from evergraph.feature_graph.build import build, check
+from evergraph.feature_graph.build import build, check, fixed_support
 from evergraph.feature_graph.fused import Network, broadcast_network
+from evergraph.feature_graph.support import Arrays
 from evergraph.layers import (
     BroadcastBlock,
     FeatureAttention,
@@ -166,7 +166,7 @@ class FGN(nn.Module):
                 f"{given} with problem={self.problem!r}"
             )
         self._check(x, neighbors)
-        logits = self._logits(self._graph(x, neighbors, 0))
+        logits = self._logits(x, neighbors)
         if pairs is None:
             return logits
         unit = unit_length(logits, dim=-1)
@@ -182,10 +182,16 @@ class FGN(nn.Module):
             return y
         return graph.support.to_dense(y, absent)
 
-    def _logits(self, graph: FeatureGraph) -> Tensor:
+    def _logits(self, x: Features, neighbors: Neighbors) -> Tensor:
         out: Tensor
+        if not (self.transforms or self.attentions or self.directed):
+            settings = self.hops, self.normalization, self.readout.weight.dtype
+            found = fixed_support(x, neighbors, *settings)
+            if found is not None:
+                return self._fused(found)
+        graph = self._graph(x, neighbors, 0)
         if isinstance(graph, SupportGraph) and graph.compiled and not self.transforms:
-            return self._fused(graph)
+            return self._fused(graph.arrays, graph.hat)
         y, absent = self._encode(graph)
         if self.problem == "subgraph":
             y = y.flatten(-3, -2) if self.nodes else y.mean(-3)
@@ -207,23 +213,25 @@ class FGN(nn.Module):
             graph = graph.across_channels()
         return y, absent
 
-    def _fused(self, graph: SupportGraph) -> Tensor:
+    def _fused(self, graph: Arrays, hat: Tensor | None = None) -> Tensor:
         """All layers and the classifier in one operator: the same numbers as one by one."""
-        statistics: list[Statistics] = []
-        dropout: list[float] = []
-        parameters: list[Tensor] = []
+        layers: list[Tensor] = []
         for block in self.blocks:
             assert isinstance(block, BroadcastBlock)
-            norm = block.norm
-            statistics.append(norm.statistics(graph.nodes, graph.support.num_nodes))
-            dropout.append(block.dropout if self.training else 0.0)
-            parameters += [block.layer.weight, norm.weight, norm.bias]
+            norm, rate = block.norm, block.dropout
+            layers += [block.layer.weight, norm.weight, norm.bias]
+            layers += [norm.running_mean, norm.running_var]
         readout = self.readout
         network = Network(
-            tuple(statistics), tuple(dropout), readout.centered, readout.sparse_gradient
+            readout.centered,
+            readout.sparse_gradient,
+            rate if self.training else 0.0,
+            norm.momentum,
+            norm.eps,
+            (len(graph.ptr) - 1) * self.num_features,
+            self.training,
         )
-        out: Tensor = broadcast_network(network, graph, (readout.weight, readout.bias), *parameters)
-        return out
+        return broadcast_network(network, graph, hat, (readout.weight, readout.bias), layers)
 
     def _graph(self, x: Features, neighbors: Neighbors, layer: int) -> FeatureGraph:
         if self.attentions:

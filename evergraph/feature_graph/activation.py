@@ -59,61 +59,66 @@ class _NormSoftsign(torch.autograd.Function):
         shift: Tensor,
     ) -> tuple[Tensor, Tensor]:
         q = z.detach().contiguous().numpy().reshape(-1, *z.shape[-2:])
-        p = q if weight is None else mix(q, weight.detach().numpy())
+        p = q
+        if weight is not None:
+            p = np.empty((len(q), weight.shape[1], q.shape[2]), q.dtype)
+            mix(q, weight.detach().numpy(), p)
         s = statistics
+        parameters = scale.detach().numpy(), shift.detach().numpy()
         running = s.running_mean.numpy(), s.running_var.numpy()
         settings = s.momentum, s.eps, s.count, s.training
-        parameters = scale.detach().numpy(), shift.detach().numpy()
-        y, absent, mean, var = activate(p, *parameters, *running, *settings)
-        ctx.statistics, ctx.kept = s, (q, p, absent, mean, var)
+        y, moments = np.empty_like(p), np.empty((3, p.shape[1]), p.dtype)
+        activate(p, *parameters, *running, *settings, y, moments)
+        ctx.statistics, ctx.kept = s, (q, p, moments)
         ctx.save_for_backward(z, scale, shift, *(() if weight is None else (weight,)))
         out = torch.from_numpy(y).view(*z.shape[:-2], *y.shape[1:])
-        return out, torch.from_numpy(absent)
+        return out, torch.from_numpy(moments[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         z, scale, _, *weight = ctx.saved_tensors  # raises if one was changed in between
-        s, (q, p, *kept) = ctx.statistics, ctx.kept
+        s, (q, p, moments) = ctx.statistics, ctx.kept
         gy, g_absent = (g.contiguous().numpy() for g in grads)
-        settings = s.eps, s.count, s.training
-        gp, g_scale, g_shift = activate_backward(
-            p, scale.detach().numpy(), *kept, *settings, gy.reshape(p.shape), g_absent
-        )
-        gz, gw = gp, None
-        if weight:
-            gz, gw = mix_backward(q, weight[0].detach().numpy(), gp)
-            gw = torch.from_numpy(gw)
-        gz = torch.from_numpy(gz).view(z.shape)
-        return None, gz, gw, torch.from_numpy(g_scale), torch.from_numpy(g_shift)
+        gy, factor = gy.reshape(p.shape), scale.detach().numpy()
+        gp, g_scale, g_shift = np.empty_like(p), np.empty_like(factor), np.empty_like(factor)
+        given = p, factor, moments, s.eps, s.count, s.training, gy, g_absent
+        activate_backward(*given, gp, g_scale, g_shift)
+        g_parameters = torch.from_numpy(g_scale), torch.from_numpy(g_shift)
+        if not weight:
+            return None, torch.from_numpy(gp).view(z.shape), None, *g_parameters
+        gq, gw = z.new_empty(z.shape), torch.zeros_like(weight[0])
+        mix_backward(q, weight[0].detach().numpy(), gp, gq.numpy().reshape(q.shape), gw.numpy())
+        return None, gq, gw, *g_parameters
 
 
 # In the loops below every number has the type of the arrays: one double among floats would halve
-# the speed.
+# the speed. They fill what they are given; `moments` has three rows of D: absent, mean, variance.
 
 
 @njit(**JIT)
-def activate(p, scale, shift, running_mean, running_var, momentum, eps, count, training):
-    """From p `(B, D, n)`: y `(B, D, n)`, absent, and the mean and variance used, `(D,)` each."""
+def activate(
+    p, scale, shift, running_mean, running_var, momentum, eps, count, training,
+    y, moments,
+):  # fmt: skip
+    """From p `(B, D, n)`: y `(B, D, n)` and moments `(3, D)`."""
     number = p.dtype.type
     one = number(1)
-    y = np.empty_like(p)
-    absent, mean, var = np.empty_like(shift), np.empty_like(shift), np.empty_like(shift)
     for d in range(p.shape[1]):
-        mean[d], var[d] = running_mean[d], running_var[d]
+        mean, var = running_mean[d], running_var[d]
         if training:
-            mean[d], var[d] = _moments(p, d, count)
-            unbiased = var[d] * count / max(count - 1, 1)
-            running_mean[d] += momentum * (mean[d] - running_mean[d])
+            mean, var = _moments(p, d, count)
+            unbiased = var * count / max(count - 1, 1)
+            running_mean[d] += momentum * (mean - running_mean[d])
             running_var[d] += momentum * (unbiased - running_var[d])
-        slope = number(scale[d] / np.sqrt(var[d] + eps))
-        base = shift[d] - mean[d] * slope
-        absent[d] = base / (one + abs(base))
+        slope = number(scale[d] / np.sqrt(var + eps))
+        base = number(shift[d] - mean * slope)
+        moments[0, d] = base / (one + abs(base))
+        moments[1, d], moments[2, d] = mean, var
         for b in range(p.shape[0]):
             source, target = p[b, d], y[b, d]
             for i in range(source.shape[0]):
                 u = source[i] * slope + base
                 target[i] = u / (one + abs(u))
-    return y, absent, mean, var
 
 
 @njit(**JIT)
@@ -137,14 +142,13 @@ def _moments(p, d, count):
 
 
 @njit(**JIT)
-def activate_backward(p, scale, absent, mean, var, eps, count, training, gy, g_absent):
+def activate_backward(p, scale, moments, eps, count, training, gy, g_absent, gp, g_scale, g_shift):
     """Gradients of `activate` to p, scale and shift."""
     number = p.dtype.type
     one = number(1)
-    gp, g_scale, g_shift = np.empty_like(p), np.empty_like(scale), np.empty_like(scale)
     for d in range(p.shape[1]):
-        center, gone = mean[d], absent[d]
-        rstd = number(1 / np.sqrt(var[d] + eps))
+        gone, center = moments[0, d], moments[1, d]
+        rstd = number(1 / np.sqrt(moments[2, d] + eps))
         slope = scale[d] * rstd
         base = gone / (one - abs(gone))  # softsign backwards
         total, along = number(0), number(0)
@@ -166,13 +170,12 @@ def activate_backward(p, scale, absent, mean, var, eps, count, training, gy, g_a
             source, target = p[b, d], gp[b, d]
             for i in range(source.shape[0]):
                 target[i] = slope * (target[i] - level - tilt * (source[i] - center))
-    return gp, g_scale, g_shift
 
 
 @njit(**JIT)
-def mix(q, weight):
+def mix(q, weight, p):
     """Map the channels: p[b, d] = Σ_c weight[c, d] q[b, c], for q `(B, C, n)`."""
-    p = np.zeros((q.shape[0], weight.shape[1], q.shape[2]), q.dtype)
+    p[:] = 0
     for b in range(q.shape[0]):
         for d in range(weight.shape[1]):
             target = p[b, d]
@@ -180,13 +183,12 @@ def mix(q, weight):
                 w, source = weight[c, d], q[b, c]
                 for i in range(target.shape[0]):
                     target[i] += w * source[i]
-    return p
 
 
 @njit(**JIT)
-def mix_backward(q, weight, gp):
-    """Gradients of `mix` to q and weight."""
-    gq, gw = np.zeros_like(q), np.zeros_like(weight)
+def mix_backward(q, weight, gp, gq, gw):
+    """Gradients of `mix`: fills gq, and adds to gw."""
+    gq[:] = 0
     for b in range(q.shape[0]):
         for d in range(weight.shape[1]):
             given = gp[b, d]
@@ -197,4 +199,3 @@ def mix_backward(q, weight, gp):
                     target[i] += w * given[i]
                     inner += source[i] * given[i]
                 gw[c, d] += inner
-    return gq, gw

@@ -8,11 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from evergraph.feature_graph import ops
 from evergraph.feature_graph.dense import DenseGraph
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
 from evergraph.feature_graph.neighbors import Features, Neighbors
 from evergraph.feature_graph.rank_one import RankOneGraph
-from evergraph.feature_graph.support import SupportGraph
+from evergraph.feature_graph.support import Arrays, SupportGraph, fixed_arrays
 from evergraph.sparse import SparseRows
 
 FeatureGraph = DenseGraph | SupportGraph | RankOneGraph
@@ -81,6 +82,16 @@ def build(
         return RankOneGraph.build(x, neighbors, hops, normalization)
     compiled = False if form == "support-torch" else None
     return SupportGraph.build(x, neighbors, hops, normalization, compiled)
+
+
+def fixed_support(
+    x: Features, neighbors: Neighbors, hops: int, normalization: Normalization, dtype: torch.dtype
+) -> Arrays | None:
+    """The compiled support form of an undirected batch, if `build` would take that; or None."""
+    if not _mostly_zero(x, neighbors):
+        return None
+    x, neighbors = _as_sparse(x, neighbors, dtype)
+    return fixed_arrays(x, neighbors, hops, normalization) if ops.supports(x.values) else None
 
 
 def check(x: Features, neighbors: Neighbors, hops: int) -> None:

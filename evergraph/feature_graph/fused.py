@@ -2,175 +2,224 @@
 
 The classifier takes the value of absent nodes times its column sums, or measures from it. So
 logits, batch statistics and all gradients take time that depends on the nonzeros and not on F.
-The layers in `evergraph.layers` compute the same, one operation after the other.
+The layers in `evergraph.layers` compute the same, one operation after the other. On small batches
+the way between Python and compiled code is dear, so that it is taken once in each direction.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numba import njit
 from torch import Tensor
 
-from evergraph.feature_graph.activation import (
-    Statistics,
-    activate,
-    activate_backward,
-    mix,
-    mix_backward,
-)
+from evergraph.feature_graph.activation import activate, activate_backward, mix, mix_backward
 from evergraph.feature_graph.kernels import JIT, adjoint, pair_gradient, product
-from evergraph.feature_graph.support import SupportGraph
+from evergraph.feature_graph.support import Arrays
 
 Array = np.ndarray[Any, Any]
+NO_MASK = np.empty((0, 0), np.float32)
+LAYER = 5  # arrays per layer: weight, scale, shift, running mean and variance
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(NamedTuple):
     """What the whole stack needs beyond its parameters.
 
     Attributes:
-        statistics: of the batch normalization of each layer.
-        dropout: rate after each layer; 0 if not training.
         centered, sparse_gradient: of the classifier, see `evergraph.layers.Readout`.
+        dropout: rate after each layer; 0 if not training.
+        momentum, eps: of batch normalization, as in torch.
+        num_nodes: all nodes of the batch, present or not.
+        training: use and follow the statistics of the batch.
     """
 
-    statistics: tuple[Statistics, ...]
-    dropout: tuple[float, ...]
     centered: bool
     sparse_gradient: bool
+    dropout: float
+    momentum: float
+    eps: float
+    num_nodes: int
+    training: bool
 
 
-@torch.compiler.disable
 def broadcast_network(
-    network: Network, graph: SupportGraph, readout: tuple[Tensor, Tensor], *parameters: Tensor
-) -> Tensor:
+    network: Network, graph: Arrays, hat: Tensor | None, readout: tuple[Tensor, Tensor],
+    layers: list[Tensor],
+) -> Tensor:  # fmt: skip
     """Logits `(B, K)` of a batch.
 
     Args:
-        network: settings and running statistics.
-        graph: on the support; its adjacency may want a gradient.
+        network: its settings.
+        graph: the support of the batch.
+        hat: the adjacency in `graph`, if it wants a gradient.
         readout: weight `(F, C, K)` and bias `(K,)` of the classifier.
-        parameters: weight `(P * C, D)`, scale `(D,)` and shift `(D,)` of every layer in turn.
+        layers: weight `(P * C, D)`, scale, shift and the running mean and variance `(D,)`, which
+            are updated in place in training, of every layer in turn.
     """
-    out: Tensor = _BroadcastNetwork.apply(network, graph, graph.hat, *readout, *parameters)
+    out: Tensor = _BroadcastNetwork.apply(network, graph, hat, *readout, *layers)
     return out
 
 
 class _BroadcastNetwork(torch.autograd.Function):
     @staticmethod
+    @torch.compiler.disable
     def forward(
-        ctx: Any,
-        network: Network,
-        graph: SupportGraph,
-        hat: Tensor,
-        readout: Tensor,
-        bias: Tensor,
-        *parameters: Tensor,
-    ) -> Tensor:
-        support = graph.support
-        where = [t.detach().numpy() for t in (hat, *graph.layout)]
-        z, kept = graph.nodes.numpy(), []
-        absent = np.zeros(len(z), z.dtype)
-        for i, (s, rate) in enumerate(zip(network.statistics, network.dropout, strict=True)):
-            weight, scale, shift = (t.detach().numpy() for t in parameters[3 * i : 3 * i + 3])
-            q, p = _linear(*where, z, absent, weight)
-            linear = (z, absent, weight, q)
-            running = s.running_mean.numpy(), s.running_var.numpy()
-            settings = s.momentum, s.eps, s.count, s.training
-            y, absent, mean, var = activate(p, scale, shift, *running, *settings)
-            mask = _drop(y, absent, rate)
-            kept.append((linear, (p, scale, absent, mean, var), mask))
-            z = y[0]
-        last = (z, absent, support.feature.numpy(), where[1], readout.detach().numpy())
-        logits, column = _readout(*last, bias.detach().numpy(), network.centered)
-        ctx.network, ctx.where, ctx.kept, ctx.last = network, where, kept, (*last, column)
-        ctx.save_for_backward(hat, readout, bias, *parameters)
+        ctx: Any, network: Network, graph: Arrays, hat: Tensor | None, readout: Tensor,
+        bias: Tensor, *parameters: Tensor,
+    ) -> Tensor:  # fmt: skip
+        arrays = [t.detach().numpy() for t in parameters]
+        layers = tuple(tuple(arrays[i : i + LAYER]) for i in range(0, len(arrays), LAYER))
+        masks = _masks(network.dropout, layers, graph)
+        classifier = readout.detach().numpy()
+        settings = network.momentum, network.eps, network.num_nodes, network.training
+        logits, *kept = _forward(
+            graph, layers, masks, classifier, bias.detach().numpy(), network.centered, *settings
+        )
+        ctx.network, ctx.kept = network, (graph, layers, masks, classifier, *kept)
+        ctx.save_for_backward(hat, readout, *parameters)
         return torch.from_numpy(logits)
 
     @staticmethod
+    @torch.compiler.disable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         hat, readout, *_ = ctx.saved_tensors  # raises if a parameter was changed in between
         network: Network = ctx.network
         g = grads[0].contiguous().numpy()
-        gz, g_absent, g_readout, g_bias = _readout_backward(
-            *ctx.last, g, network.centered, network.sparse_gradient
-        )
-        wanted = ctx.needs_input_grad[2]
-        g_hat = np.zeros(hat.shape if wanted else (0, 0), g.dtype)
-        g_parameters: list[Tensor] = []
-        for i in reversed(range(len(ctx.kept))):
-            linear, normed, mask = ctx.kept[i]
-            s = network.statistics[i]
-            gz, g_absent = _drop_backward(gz, g_absent, mask)
-            gp, g_scale, g_shift = activate_backward(
-                *normed, s.eps, s.count, s.training, gz[None], g_absent
-            )
-            gz, g_absent, gw = _linear_backward(*ctx.where, *linear, gp, g_hat, i == 0)
-            g_parameters[:0] = [torch.from_numpy(part) for part in (gw, g_scale, g_shift)]
+        g_hat = np.zeros((0, 0) if hat is None else hat.shape, g.dtype)
+        settings = network.centered, network.sparse_gradient, network.eps, network.num_nodes
+        g_layers = tuple(tuple(np.zeros_like(a) for a in layer[:3]) for layer in ctx.kept[1])
+        g_readout, g_bias = _backward(*ctx.kept, g, *settings, network.training, g_hat, g_layers)
         g_weight = torch.from_numpy(g_readout)
         if network.sparse_gradient:
-            index = torch.from_numpy(ctx.last[2]).unsqueeze(0)
+            index = torch.from_numpy(ctx.kept[0].feature).unsqueeze(0)
             g_weight = torch.sparse_coo_tensor(
                 index, g_weight, readout.shape, check_invariants=False
             )
-        g_adjacency = torch.from_numpy(g_hat) if wanted else None
+        g_adjacency = None if hat is None else torch.from_numpy(g_hat)
+        g_parameters: list[Tensor | None] = []
+        for layer in g_layers:
+            g_parameters += [*(torch.from_numpy(part) for part in layer), None, None]
         return None, None, g_adjacency, g_weight, torch.from_numpy(g_bias), *g_parameters
 
 
-def _drop(y: Array, absent: Array, rate: float) -> Array | None:
-    """Make a share of the nodes absent, in place; returns the scale of each, or None."""
+def _masks(rate: float, layers: tuple[Any, ...], graph: Arrays) -> Array:
+    """The scale of every node after every layer, `(ΣD, N)`: 0 for a share of them."""
     if rate == 0:
-        return None
-    mask: Array = torch.empty(y[0].shape).bernoulli_(1 - rate).numpy().astype(y.dtype)
-    mask /= 1 - rate
-    base = absent[:, None]
-    y[0] = base + mask * (y[0] - base)
-    return mask
-
-
-def _drop_backward(gy: Array, g_absent: Array, mask: Array | None) -> tuple[Array, Array]:
-    if mask is None:
-        return gy, g_absent
-    return gy * mask, g_absent + (gy * (1 - mask)).sum(1)
+        return NO_MASK
+    channels = sum(layer[1].shape[0] for layer in layers)
+    masks = torch.empty(channels, graph.values.shape[0]).bernoulli_(1 - rate)
+    return masks.div_(1 - rate).numpy()
 
 
 @njit(**JIT)
-def _linear(hat, ptr, width, offset, z, before, weight):
-    """Q = Â z and p = q W, the linear part of Eq. (7): `(1, P * C, N)` and `(1, D, N)`.
+def _forward(graph, layers, masks, readout, bias, centered, momentum, eps, count, training):
+    """Logits, and what the way back needs of every layer: rows `(R, N)`, moments `(3, ΣD)`.
 
-    If W has C rows more, q is [Â z, z - before], where before is the value of absent nodes.
+    Row 0 is the input; every layer adds the rows q = Â z (beside z, if it concatenates), their
+    mixture p = q W of Eq. (7), and the activation y, which is z for the next.
     """
-    channels, nodes = z.shape
-    mixed = hat.shape[0] * channels
-    q = np.zeros((1, weight.shape[0], nodes), z.dtype)
-    planes = q[0, :mixed].reshape(hat.shape[0], channels, nodes)
-    product(hat, ptr, width, offset, z, planes)
-    if weight.shape[0] > mixed:
-        for c in range(channels):
-            q[0, mixed + c] = z[c] - before[c]
-    return q, mix(q, weight)
+    feature, ptr, width, offset, values, _, hat = graph
+    nodes, number_of_rows, channels = values.shape[0], 1, 0
+    for layer in layers:
+        number_of_rows += layer[0].shape[0] + 2 * layer[0].shape[1]
+        channels += layer[0].shape[1]
+    rows = np.empty((number_of_rows, nodes), values.dtype)
+    moments = np.empty((3, channels), values.dtype)
+    rows[0] = values
+    z, absent = rows[:1], np.zeros(1, values.dtype)
+    row, channel = 1, 0
+    for layer in layers:
+        weight, scale, shift, running_mean, running_var = layer
+        wide, depth = weight.shape
+        q, p = rows[row : row + wide], rows[row + wide : row + wide + depth]
+        y = rows[row + wide + depth : row + wide + 2 * depth]
+        _collect(hat, ptr, width, offset, z, absent, q)
+        mix(_one(q), weight, _one(p))
+        found = np.empty((3, depth), values.dtype)
+        activate(
+            _one(p), scale, shift, running_mean, running_var, momentum, eps, count, training,
+            _one(y), found,
+        )  # fmt: skip
+        moments[:, channel : channel + depth] = found
+        z, absent = y, found[0]
+        for d in range(depth if masks.shape[0] else 0):
+            for i in range(nodes):  # a dropped node looks like an absent one
+                y[d, i] = absent[d] + masks[channel + d, i] * (y[d, i] - absent[d])
+        row, channel = row + wide + 2 * depth, channel + depth
+    logits, column = _readout(z, absent, feature, ptr, readout, bias, centered)
+    return logits, rows, moments, column
 
 
 @njit(**JIT)
-def _linear_backward(hat, ptr, width, offset, z, before, weight, q, gp, g_hat, first):
-    """Gradients of `_linear` to z and before (not of the first layer), weight, g_hat if wanted."""
-    gq, gw = mix_backward(q, weight, gp)
+def _backward(
+    graph, layers, masks, readout, rows, moments, column, g, centered, sparse, eps, count,
+    training, g_hat, g_layers,
+):  # fmt: skip
+    """Gradients to the classifier and its bias; fills those to the layers and to hat."""
+    feature, ptr, width, offset, _, _, hat = graph
+    nodes, row, channel = rows.shape[1], rows.shape[0], moments.shape[1]
+    depth = layers[-1][0].shape[1]
+    gz, g_absent, g_readout, g_bias = _readout_backward(
+        rows[row - depth :], moments[0, channel - depth :], feature, ptr, readout, column, g,
+        centered, sparse,
+    )  # fmt: skip
+    for n in range(len(layers) - 1, -1, -1):
+        weight, scale = layers[n][0], layers[n][1]
+        g_weight, g_scale, g_shift = g_layers[n]
+        wide, depth = weight.shape
+        row, channel = row - wide - 2 * depth, channel - depth
+        for d in range(depth if masks.shape[0] else 0):
+            for i in range(nodes):
+                kept = masks[channel + d, i]
+                g_absent[d] += gz[d, i] * (1 - kept)
+                gz[d, i] *= kept
+        q, p = rows[row : row + wide], rows[row + wide : row + wide + depth]
+        gp, gq = np.empty((1, depth, nodes), p.dtype), np.empty((1, wide, nodes), p.dtype)
+        found = moments[:, channel : channel + depth].copy()
+        activate_backward(
+            _one(p), scale, found, eps, count, training, _one(gz), g_absent, gp, g_scale, g_shift,
+        )  # fmt: skip
+        mix_backward(_one(q), weight, gp, gq, g_weight)
+        z = rows[row - (layers[n - 1][0].shape[1] if n else 1) : row]
+        gz, g_absent = np.zeros_like(z), np.zeros(z.shape[0], z.dtype)
+        _collect_backward(hat, ptr, width, offset, z, gq[0], gz, g_absent, n == 0, g_hat)
+    return g_readout, g_bias
+
+
+@njit(**JIT)
+def _one(rows):
+    """`(D, n)` as the `(1, D, n)` of one batch."""
+    return rows.reshape(1, rows.shape[0], rows.shape[1])
+
+
+@njit(**JIT)
+def _collect(hat, ptr, width, offset, z, absent, q):
+    """Q = Â z of Eq. (7), `(P * C, N)`; if q has C rows more, they get z - absent."""
     channels, nodes = z.shape
     mixed = hat.shape[0] * channels
-    planes = gq[0, :mixed].reshape(hat.shape[0], channels, nodes)
-    gz, g_before = np.zeros_like(z), np.zeros_like(before)
+    q[:mixed] = 0
+    product(hat, ptr, width, offset, z, q[:mixed].reshape(hat.shape[0], channels, nodes))
+    for c in range(q.shape[0] - mixed):
+        for i in range(nodes):
+            q[mixed + c, i] = z[c, i] - absent[c]
+
+
+@njit(**JIT)
+def _collect_backward(hat, ptr, width, offset, z, gq, gz, g_absent, first, g_hat):
+    """Gradients of `_collect` to z and absent (not of the first layer) and to hat, if wanted."""
+    channels, nodes = z.shape
+    mixed = hat.shape[0] * channels
+    planes = gq[:mixed].reshape(hat.shape[0], channels, nodes)
     if not first:
         adjoint(hat, ptr, width, offset, planes, gz)
-        for c in range(weight.shape[0] - mixed):
-            gz[c] += gq[0, mixed + c]
-            g_before[c] -= gq[0, mixed + c].sum()
+        for c in range(gq.shape[0] - mixed):
+            for i in range(nodes):
+                gz[c, i] += gq[mixed + c, i]
+                g_absent[c] -= gq[mixed + c, i]
     if g_hat.shape[0]:
         pair_gradient(ptr, width, offset, planes, z, g_hat)
-    return gz, g_before, gw
 
 
 @njit(**JIT)

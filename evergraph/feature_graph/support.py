@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +20,9 @@ from evergraph.feature_graph import kernels, ops
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization, sgnroot
 from evergraph.feature_graph.neighbors import Neighbors
 from evergraph.sparse import SparseRows
+
+Array = np.ndarray[Any, Any]
+NO_HOP = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,36 @@ def support_mean(support: Support, neighbors: Neighbors, hops: int) -> Tensor:
     return flat.index_add(0, place.flatten(), terms.flatten()).view(shape)
 
 
+class Arrays(NamedTuple):
+    """A support, the values of x on it and its adjacency, for the compiled loops."""
+
+    feature: Array
+    ptr: Array
+    width: Array
+    offset: Array
+    values: Array
+    position: Array
+    hat: Array
+
+
+def fixed_arrays(
+    x: SparseRows, neighbors: Neighbors, hops: int, normalization: Normalization
+) -> Arrays:
+    """The support form of a batch whose edge weights want no gradient."""
+    y, hop, weight = _sparse(neighbors), neighbors.hop, neighbors.weight
+    components = neighbors.edge_components
+    found: tuple[Array, ...] = kernels.fixed_graph(
+        x.indptr.numpy(), x.indices.numpy(), x.values.numpy(),
+        y.indptr.numpy(), y.indices.numpy(), y.values.numpy(),
+        neighbors.owner.numpy(),
+        NO_HOP if hop is None else hop.numpy(),
+        np.empty((0, 1), x.values.numpy().dtype) if weight is None
+        else weight.to(y.values.dtype).reshape(-1, components).numpy(),
+        hops, components, x.num_features, NORMALIZATIONS.index(normalization),
+    )  # fmt: skip
+    return Arrays(*found)
+
+
 def _sparse(neighbors: Neighbors) -> SparseRows:
     assert isinstance(neighbors.features, SparseRows)
     return neighbors.features
@@ -165,18 +200,17 @@ class SupportGraph:
     def _fixed(
         cls, x: SparseRows, neighbors: Neighbors, hops: int, normalization: Normalization
     ) -> SupportGraph:
-        y, hop, weight = _sparse(neighbors), neighbors.hop, neighbors.weight
-        hop = neighbors.owner[:0] if hop is None else hop
-        weight = y.values[:0] if weight is None else weight.to(y.values.dtype)
-        components = neighbors.edge_components
-        weight = weight.reshape(-1, components)
-        rows = (x.indptr, x.indices, x.values, y.indptr, y.indices, y.values)
-        arrays = [a.numpy() for a in (*rows, neighbors.owner, hop, weight)]
-        code = NORMALIZATIONS.index(normalization)
-        found = kernels.fixed_graph(*arrays, hops, components, x.num_features, code)
+        found = fixed_arrays(x, neighbors, hops, normalization)
         feature, ptr, width, offset, values, position, hat = (torch.from_numpy(a) for a in found)
         support = Support(feature, ptr, width, offset, position, x.num_features)
         return cls(values.unsqueeze(0), support, neighbors, hat, compiled=True)
+
+    @property
+    def arrays(self) -> Arrays:
+        """The same as arrays."""
+        s = self.support
+        parts = (s.feature, *self.layout, self.nodes[0], s.position, self.hat.detach())
+        return Arrays(*(part.numpy() for part in parts))
 
     @property
     def layout(self) -> tuple[Tensor, Tensor, Tensor]:
