@@ -12,7 +12,7 @@ from torch import Tensor
 
 from evergraph.batch import Batch
 from evergraph.dataset import Dataset
-from evergraph.feature_graph import Features, Neighbors
+from evergraph.feature_graph import Features, Neighbors, sgnroot
 from evergraph.sparse import SparseRows
 
 Scenario = Literal["regular", "data", "class", "time"]
@@ -32,10 +32,12 @@ class Settings:
         classes_per_task: of the class-incremental stream.
         class_order: the classes in the order in which they come; by label if None.
         tasks: into how many parts the other streams are cut for evaluation.
-        epochs: passes of the regular stream.
+        epochs: passes over a regular stream, or over each task of a class-incremental one.
         hops: K, the hops of neighbors that an item carries.
         cap: at most so many neighbors per hop, drawn once per item.
         self_loops: whether an item is among its own neighbors.
+        root: take the sgnroot of all features first, so that a few large ones do not drown the
+            others; binary features stay what they are.
         visibility: `all` knows the features of neighbors that have not been streamed (never
             their labels), as the paper does; `arrived` only of those that came before.
         seed: of the order and of the draws.
@@ -50,6 +52,7 @@ class Settings:
     hops: int = 1
     cap: int | None = None
     self_loops: bool = True
+    root: bool = False
     visibility: Visibility = "all"
     seed: int = 0
 
@@ -147,9 +150,7 @@ class Continuum:
         if settings.scenario == "class":
             return self._class_tasks(shuffled)
         if settings.scenario == "regular":
-            orders = [self._rng.permutation(len(train)) for _ in range(settings.epochs - 1)]
-            again = [train[torch.from_numpy(order)] for order in orders]
-            return [torch.cat([shuffled, *again])]
+            return [self._passes(shuffled)]
         if settings.scenario == "time":
             if self.graph.time is None:
                 raise ValueError(
@@ -171,9 +172,15 @@ class Continuum:
             )
         size = self.settings.classes_per_task
         groups = [order[i : i + size] for i in range(0, len(order), size)]
-        return [
+        members = [
             shuffled[torch.isin(self.labels[shuffled], torch.tensor(group))] for group in groups
         ]
+        return [self._passes(nodes) for nodes in members]
+
+    def _passes(self, nodes: Tensor) -> Tensor:
+        """The nodes as they come, then again in other orders, `epochs` times in all."""
+        more = [self._rng.permutation(len(nodes)) for _ in range(self.settings.epochs - 1)]
+        return torch.cat([nodes, *(nodes[torch.from_numpy(order)] for order in more)])
 
     def _arrivals(self) -> Tensor:
         """When each node arrives, in batches; nodes outside of training spread evenly."""
@@ -220,9 +227,10 @@ class Continuum:
 
     def _features(self, nodes: Tensor) -> Features:
         rows = self.graph.features[nodes]
-        if isinstance(rows, SparseRows) or rows.dim() == 3:
-            return rows
-        return rows.unsqueeze(1)
+        if isinstance(rows, SparseRows):
+            return replace(rows, values=sgnroot(rows.values)) if self.settings.root else rows
+        rows = sgnroot(rows) if self.settings.root else rows
+        return rows if rows.dim() == 3 else rows.unsqueeze(1)
 
 
 def validation_split(dataset: Dataset, share: float = 0.2, seed: int = 0) -> Dataset:

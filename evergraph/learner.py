@@ -378,7 +378,7 @@ class Learner:
         """Let the average follow the network; classes that are new start where they are."""
         for name, now in self.model.state_dict().items():
             average = now.clone()
-            if name in self.averaged:
+            if name in self.averaged and now.is_floating_point():
                 old = self.averaged[name]
                 part = tuple(slice(size) for size in old.shape)
                 average[part] = torch.lerp(now[part], old, self.training.averaging)

@@ -18,7 +18,7 @@ ORDER = [
     ["feature_graph"],
     ["embedding", "batch"],
     ["continuum", "layers"],
-    ["models", "checkpoint", "memory"],
+    ["models", "baselines", "checkpoint", "memory"],
     ["learner"],
     ["methods", "metrics"],
     ["datasets"],
@@ -42,8 +42,8 @@ INNER = {
         ["projection"],
         ["agem", "analytic", "der", "ewc", "finetune", "gem", "joint", "lwf", "mas", "replay"],
     ],
-    "applications": [["presets"], ["citation"], ["search"]],
-    "cli": [["console"], ["bench", "learn"]],
+    "applications": [["presets", "protocol"], ["setup"], ["citation"], ["search", "paper"]],
+    "cli": [["console"], ["bench", "learn", "paper"]],
 }
 # The lower half never prints, reads files, seeds globally or chooses a device.
 LOWER_HALF = [

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from evergraph.applications.citation import Config, run
+from evergraph.applications.citation import run
 from evergraph.applications.search import candidates, search
+from evergraph.applications.setup import Config
 from evergraph.cli import app
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS

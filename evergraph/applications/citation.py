@@ -3,76 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
-from evergraph.applications.presets import preset
+from evergraph.applications.setup import Config, build, plain
 from evergraph.checkpoint import read_checkpoint
-from evergraph.continuum import Continuum, Scenario, Settings, Visibility
+from evergraph.continuum import Continuum
 from evergraph.dataset import Dataset
-from evergraph.learner import Learner, Training
-from evergraph.memory import MEMORIES
-from evergraph.methods import METHODS
-from evergraph.metrics import Prequential, maximum_forgetting
-from evergraph.models import FGN
+from evergraph.learner import Learner
+from evergraph.metrics import (
+    Prequential,
+    average_accuracy,
+    average_forgetting,
+    maximum_forgetting,
+)
 
-
-@dataclass(frozen=True)
-class Config:
-    """Everything that decides a run, apart from the seed.
-
-    Attributes:
-        dataset: a name that `evergraph datasets` lists, or a folder.
-        scenario: `regular`, `data`, `class` or `time`.
-        model: `fgn`.
-        method: how forgetting is fought, see `evergraph.methods`.
-        memory: capacity in items.
-        memory_rule: what is kept, see `evergraph.memory`.
-        batch_size: items that arrive together.
-        visibility: `all` or `arrived`.
-        classes_per_task, class_order: of class-incremental streams.
-        tasks: into how many parts other streams are cut for evaluation.
-        epochs: passes of the regular stream.
-        settings: learning rate and the like; what is not given comes from the presets.
-    """
-
-    dataset: str = "cora"
-    scenario: Scenario = "class"
-    model: str = "fgn"
-    method: str = "replay"
-    memory: int = 500
-    memory_rule: str = "reservoir"
-    batch_size: int = 10
-    visibility: Visibility = "all"
-    classes_per_task: int = 1
-    class_order: tuple[int, ...] | None = None
-    tasks: int = 1
-    epochs: int = 20
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Reject what nobody knows, and fill the settings in."""
-        for name, known in (("method", METHODS), ("memory_rule", MEMORIES), ("model", MODELS)):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-                )
-        given = {**preset(self.method, self.dataset), **self.settings}
-        object.__setattr__(self, "settings", given)
-
-
-MODELS = {"fgn": FGN}
 CURVE_POINTS = 25
-MODEL_SETTINGS = ("normalization", "dropout", "channels", "centered", "concatenate", "directed")
-TRAINING_SETTINGS = (
-    "optimizer", "lr", "momentum", "weight_decay", "steps", "replay_every", "averaging",
-)  # fmt: skip
-METHOD_SETTINGS = ("strength", "every", "solver", "blocks", "sample")
 
 Report = Callable[[int, int, float], None]
 """Called with the seed's number, the items seen and the last accuracy."""
@@ -88,6 +39,7 @@ class Record:
         prequential: correct and all predictions made before learning.
         learning, testing: seconds.
         memory_bytes: the most that the method kept.
+        class_accuracy: accuracy on the test items of each class, at the end.
     """
 
     matrix: list[list[float]] = field(default_factory=list)
@@ -96,6 +48,7 @@ class Record:
     learning: float = 0.0
     testing: float = 0.0
     memory_bytes: int = 0
+    class_accuracy: dict[str, float] = field(default_factory=dict)
 
 
 def _quiet(number: int, seen: int, accuracy: float) -> None:
@@ -107,43 +60,6 @@ def _numbered(report: Report, number: int) -> Callable[[int, float], None]:
         report(number, seen, accuracy)
 
     return follow
-
-
-def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
-    """The stream and the learner of one seed."""
-    s = config.settings
-    stream = Continuum(
-        dataset,
-        Settings(
-            scenario=config.scenario,
-            batch_size=config.batch_size,
-            classes_per_task=config.classes_per_task,
-            class_order=config.class_order,
-            tasks=config.tasks,
-            epochs=config.epochs,
-            hops=s["hops"],
-            cap=s.get("cap"),
-            visibility=config.visibility,
-            seed=seed,
-        ),
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = MODELS[config.model](
-            dataset.graph.num_features,
-            0,
-            hops=s["hops"],
-            **_pick(s, MODEL_SETTINGS),
-        )
-    method = METHODS[config.method](**_pick(s, METHOD_SETTINGS))
-    needs = config.method in ("replay", "gem", "agem", "der")
-    memory = MEMORIES[config.memory_rule](config.memory, seed=seed) if needs else None
-    training = Training(
-        replay_batch_size=config.batch_size,
-        replay_batches=s.get("replay_batches"),
-        **_pick(s, TRAINING_SETTINGS),
-    )
-    return stream, Learner(model, method, memory, training, seed)
 
 
 def run(
@@ -171,7 +87,7 @@ def run(
     first: dict[str, Any] | None = None
     if resume and checkpoint is not None and checkpoint.exists():
         first = _peek(checkpoint)
-        if first["config"] != _plain(config) or first["seeds"] != list(seeds):
+        if first["config"] != plain(config) or first["seeds"] != list(seeds):
             raise ValueError(_other(checkpoint, first, config, seeds))
         records = [Record(**old) for old in first["records"]]
     for number in range(len(records), len(seeds)):
@@ -183,9 +99,9 @@ def run(
             first = None
         saver = None
         if checkpoint is not None:
-            extra = {"config": _plain(config), "seeds": list(seeds)}
+            extra = {"config": plain(config), "seeds": list(seeds)}
             saver = Saver(checkpoint, every, extra, [asdict(r) for r in records])
-        _follow(stream, learner, record, saver, _numbered(report, number))
+        _follow(stream, learner, record, saver, _numbered(report, number), config.protocol)
         records.append(record)
     return summarize(config, seeds, records)
 
@@ -214,6 +130,7 @@ def _follow(
     record: Record,
     save: Saver | None,
     report: Callable[[int, float], None],
+    protocol: str,
 ) -> None:
     """One pass over a stream from where the learner stands."""
     seen = sum(len(nodes) for _, nodes in stream.schedule[: learner.position])
@@ -233,11 +150,15 @@ def _follow(
         seen += len(batch)
         ends = stream.ends_task(position)
         if ends or (not lazy and (position + 1) % step == 0):
-            row = [learner.evaluate(stream.test(group, position + 1)) for group in groups]
-            sizes = [len(group) for group in groups]
-            record.curve.append([seen, float(np.average(row, weights=sizes))])
+            tested = [_by_class(learner, stream, group, position + 1) for group in groups]
+            every = [score for group in tested for score in group.values()]
+            record.curve.append([seen, _mean(every, balanced=False)])
             if ends:
-                record.matrix.append(row)
+                balanced = protocol != "paper"  # as CGLB counts
+                record.matrix.append([_mean(group.values(), balanced) for group in tested])
+                record.class_accuracy = {
+                    str(label): score[0] for group in tested for label, score in group.items()
+                }
         record.learning += after - middle
         record.testing += middle - start + time.perf_counter() - after
         record.prequential = [score.correct, score.count]
@@ -245,6 +166,24 @@ def _follow(
         report(seen, record.curve[-1][1] if record.curve else float("nan"))
         if save is not None:
             save(learner, record)
+
+
+def _by_class(
+    learner: Learner, stream: Continuum, nodes: Tensor, position: int
+) -> dict[int, tuple[float, int]]:
+    """Accuracy and number of the test items of each class among some nodes."""
+    labels = stream.labels[nodes]
+    out = {}
+    for label in labels.unique().tolist():
+        mine = nodes[labels == label]
+        out[label] = (learner.evaluate(stream.test(mine, position)), len(mine))
+    return out
+
+
+def _mean(scores: Iterable[tuple[float, int]], balanced: bool) -> float:
+    """The mean accuracy over items, or over classes if balanced."""
+    accuracy, size = np.array(list(scores)).T
+    return float(np.mean(accuracy) if balanced else np.average(accuracy, weights=size))
 
 
 def kept_bytes(learner: Learner) -> int:
@@ -260,7 +199,7 @@ def summarize(config: Config, seeds: tuple[int, ...], records: list[Record]) -> 
     matrices = np.array([record.matrix for record in records])
     learning = sum(record.learning for record in records)
     return {
-        "config": _plain(config),
+        "config": plain(config),
         "seeds": list(seeds),
         "accuracy_mean": float(np.mean(final)),
         "accuracy_sd": float(np.std(final, ddof=1)) if len(final) > 1 else 0.0,
@@ -269,6 +208,9 @@ def summarize(config: Config, seeds: tuple[int, ...], records: list[Record]) -> 
         "prequential_mean": float(
             np.mean([r.prequential[0] / max(r.prequential[1], 1) for r in records])
         ),
+        "average_accuracy_mean": float(np.mean([average_accuracy(m) for m in matrices])),
+        "average_forgetting_mean": float(np.mean([average_forgetting(m) for m in matrices])),
+        "class_accuracy": [record.class_accuracy for record in records],
         "accuracy_matrix": matrices.mean(axis=0).tolist(),
         "curve": [record.curve for record in records],
         "seconds": learning + sum(record.testing for record in records),
@@ -277,28 +219,13 @@ def summarize(config: Config, seeds: tuple[int, ...], records: list[Record]) -> 
     }
 
 
-def _pick(settings: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: settings[name] for name in names if name in settings}
-
-
-def _plain(config: Config) -> dict[str, Any]:
-    """The configuration as JSON gives it back."""
-    out = asdict(config)
-    out["class_order"] = None if config.class_order is None else list(config.class_order)
-    out["settings"] = {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in config.settings.items()
-    }
-    return out
-
-
 def _peek(checkpoint: Path) -> dict[str, Any]:
     extra: dict[str, Any] = read_checkpoint(checkpoint)[1]["extra"]
     return extra
 
 
 def _other(checkpoint: Path, there: dict[str, Any], config: Config, seeds: tuple[int, ...]) -> str:
-    here = {**_plain(config), "seeds": list(seeds)}
+    here = {**plain(config), "seeds": list(seeds)}
     old = {**there["config"], "seeds": there["seeds"]}
     differ = [
         f"{k} is {old.get(k)!r} there, {here[k]!r} here" for k in here if here[k] != old.get(k)

@@ -24,7 +24,7 @@ from evergraph.cli.console import (
 from evergraph.report.evidence import provenance
 
 if TYPE_CHECKING:
-    from evergraph.applications.citation import Config
+    from evergraph.applications.setup import Config
     from evergraph.dataset import Dataset
 
 DatasetName = Annotated[
@@ -36,6 +36,9 @@ ScenarioName = Annotated[
         help="`class`: one class after the other; `data`: random order; `time`: by arrival; "
         "`regular`: shuffled, many passes."
     ),
+]
+ModelName = Annotated[
+    str, typer.Option(help="The network: fgn, or a baseline: mlp, gcn, sage, gat, appnp.")
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run.")]
 Capacity = Annotated[int, typer.Option(help="Items that the memory may hold.")]
@@ -49,7 +52,7 @@ BatchSize = Annotated[int, typer.Option(help="Items that arrive together.")]
 def run(
     dataset: DatasetName = "cora",
     scenario: ScenarioName = "class",
-    model: Annotated[str, typer.Option(help="The network: fgn.")] = "fgn",
+    model: ModelName = "fgn",
     method: Annotated[
         str,
         typer.Option(
@@ -66,7 +69,20 @@ def run(
     visibility: Annotated[
         str, typer.Option(help="`all` neighbors' features are known, or only of `arrived` ones.")
     ] = "all",
-    classes_per_task: Annotated[int, typer.Option(help="Of class-incremental streams.")] = 1,
+    classes_per_task: Annotated[
+        int | None,
+        typer.Option(help="Of class-incremental streams; 1, or 2 in the field's protocols."),
+    ] = None,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="`paper`; or `cglb`: two classes a task, 60/20/20 % of every class, --epochs "
+            "passes over each task; or `online`: the same in one pass."
+        ),
+    ] = "paper",
+    epochs: Annotated[
+        int, typer.Option(help="Passes of regular learning, and over each task of `cglb`.")
+    ] = 20,
     class_order: Annotated[
         str | None, typer.Option(help="Classes in the order in which they come, as 3,0,1,2.")
     ] = None,
@@ -95,13 +111,14 @@ def run(
     a table; --out gets result.json, learning_curve.png and accuracy_matrix.png. A run with
     --checkpoint that was killed goes on with --resume and ends with the same numbers.
     """
-    from evergraph.applications import citation
+    from evergraph.applications.protocol import recut
+    from evergraph.applications.setup import Config
 
     evidence = provenance()  # of the code as it starts, whatever changes meanwhile
     use_threads(threads)
     with complaints():
         given = {"lr": lr, "steps": steps, "hops": hops}
-        config = citation.Config(
+        config = Config(
             dataset=dataset,
             scenario=scenario,  # type: ignore[arg-type]
             model=model,
@@ -110,14 +127,18 @@ def run(
             memory_rule=memory_rule,
             batch_size=batch_size,
             visibility=visibility,  # type: ignore[arg-type]
-            classes_per_task=classes_per_task,
+            classes_per_task=classes_per_task or (1 if protocol == "paper" else 2),
             class_order=_class_order(class_order),
+            epochs=epochs,
+            protocol=protocol,  # type: ignore[arg-type]
             settings={key: value for key, value in given.items() if value is not None},
         )
         if resume and checkpoint is None:
             raise ValueError("--resume needs --checkpoint, the file to go on from")
         with progress(as_json) as shown:
             data, config = _load_or_generate(config, data_root, shown, as_json)
+            if protocol != "paper":
+                data = recut(data, config.classes_per_task)
             result = _follow_run(config, seeds, data, checkpoint, resume, every, shown)
     result = {**result, **evidence, "generated": data.generated}
     if out is not None:
@@ -146,7 +167,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Run every model with every method on the same stream, and print one table."""
-    from evergraph.applications import citation
+    from evergraph.applications.setup import Config
 
     evidence = provenance()
     use_threads(threads)
@@ -154,7 +175,7 @@ def compare(
     with complaints(), progress(as_json) as shown:
         for model in models.split(","):
             for method in methods.split(","):
-                config = citation.Config(
+                config = Config(
                     dataset=dataset,
                     scenario=scenario,  # type: ignore[arg-type]
                     model=model.strip(),
@@ -169,7 +190,7 @@ def compare(
 
 def tune(
     dataset: DatasetName = "cora",
-    model: Annotated[str, typer.Option(help="The network: fgn.")] = "fgn",
+    model: ModelName = "fgn",
     method: Annotated[str, typer.Option(help="As in `evergraph run`.")] = "replay",
     memory: Capacity = 500,
     seeds: Seeds = 2,
@@ -183,12 +204,13 @@ def tune(
     The same list of candidates serves every network, so that none is better tuned than others.
     The test nodes are never looked at.
     """
-    from evergraph.applications import citation, search
+    from evergraph.applications import search
+    from evergraph.applications.setup import Config
 
     evidence = provenance()
     use_threads(threads)
     with complaints(), progress(as_json) as shown:
-        config = citation.Config(dataset=dataset, model=model, method=method, memory=memory)
+        config = Config(dataset=dataset, model=model, method=method, memory=memory)
         data, config = _load_or_generate(config, data_root, shown, as_json)
         task = shown.add_task(f"{dataset}, {model}, {method}", total=None)
         rows = search.search(
@@ -279,8 +301,7 @@ def _follow_run(
 ) -> dict[str, Any]:
     from evergraph.applications import citation
 
-    passes = config.epochs if config.scenario == "regular" else 1
-    total = len(data.train) * passes
+    total = len(data.train) * config.passes
     task = shown.add_task("", total=total * seeds)
 
     def report(number: int, seen: int, accuracy: float) -> None:
@@ -310,19 +331,28 @@ def run_table(results: list[dict[str, Any]]) -> Table:
     title = f"{config['dataset']}, {config['scenario']}-incremental, one pass"
     if config["scenario"] == "regular":
         title = f"{config['dataset']}, regular, {config['epochs']} passes"
+    if config["protocol"] != "paper":
+        title = f"{config['dataset']}, {config['scenario']}-incremental, {config['protocol']}"
     table = Table(title=title)
     table.add_column("model, method")
-    for name in ("accuracy", "forgetting", "seconds", "items/s", "memory"):
+    field = config["protocol"] != "paper"
+    words = ("AP", "AF") if field else ("accuracy", "forgetting")
+    for name in (*words, "seconds", "items/s", "memory"):
         table.add_column(name, justify="right")
     for result in results:
         config = result["config"]
         table.add_row(
             f"{config['model']}, {config['method']}",
-            f"[bold]{result['accuracy_mean']:.3f}[/bold] ± {result['accuracy_sd']:.3f}",
-            f"{result['forgetting_mean']:.3f}",
+            f"[bold]{result['average_accuracy_mean']:.3f}[/bold]"
+            if field
+            else f"[bold]{result['accuracy_mean']:.3f}[/bold] ± {result['accuracy_sd']:.3f}",
+            f"{result['average_forgetting_mean' if field else 'forgetting_mean']:.3f}",
             f"{result['seconds']:.1f}",
             f"{result['items_per_second']:,.0f}",
             f"{result['memory_bytes'] / 1024:,.0f} kB",
         )
-    table.caption = f"{len(results[0]['seeds'])} seeds; forgetting: best minus last, mean of tasks"
+    meaning = "forgetting: best minus last, mean of tasks"
+    if field:
+        meaning = "AP: mean accuracy over classes at the end; AF: last minus first, mean of tasks"
+    table.caption = f"{len(results[0]['seeds'])} seeds; {meaning}"
     return table
