@@ -13,6 +13,7 @@ from torch import Tensor
 from evergraph.batch import Batch
 from evergraph.dataset import Dataset
 from evergraph.feature_graph import Features, Neighbors, sgnroot
+from evergraph.neighborhood import Neighborhood
 from evergraph.sparse import SparseRows
 
 Scenario = Literal["regular", "data", "class", "time"]
@@ -34,6 +35,8 @@ class Settings:
         tasks: into how many parts the other streams are cut for evaluation.
         epochs: passes over a regular stream, or over each task of a class-incremental one.
         hops: K, the hops of neighbors that an item carries.
+        diffusion: take walks of k steps for the neighbors at hop k, weighed by degree, in place
+            of the nodes at distance k; see `Graph.diffusion`.
         cap: at most so many neighbors per hop, drawn once per item.
         self_loops: whether an item is among its own neighbors.
         root: take the sgnroot of all features first, so that a few large ones do not drown the
@@ -50,6 +53,7 @@ class Settings:
     tasks: int = 1
     epochs: int = 1
     hops: int = 1
+    diffusion: bool = False
     cap: int | None = None
     self_loops: bool = True
     root: bool = False
@@ -65,6 +69,11 @@ class Settings:
         if self.visibility not in VISIBILITIES:
             raise ValueError(
                 f"visibility must be one of {', '.join(VISIBILITIES)}, got {self.visibility!r}"
+            )
+        if self.diffusion and (self.visibility != "all" or self.cap is not None):
+            raise ValueError(
+                "diffusion walks over the whole graph: it goes with visibility 'all' and no cap, "
+                f"got {self.visibility!r} and {self.cap}"
             )
         for name in ("batch_size", "classes_per_task", "tasks", "epochs", "hops"):
             if getattr(self, name) < 1:
@@ -199,7 +208,21 @@ class Continuum:
         return torch.searchsorted(first, time, right=True).double() - 1
 
     def _batch(self, nodes: Tensor, task: int, draw: int, position: int | None = None) -> Batch:
+        found = self._neighborhood(nodes, task, draw, position)
+        return Batch(
+            x=self._features(nodes),
+            neighbors=Neighbors(self._features(found.nodes), found.owner, found.hop, found.weight),
+            target=self.labels[nodes],
+            task=torch.full((len(nodes),), task),
+            node=nodes,
+        )
+
+    def _neighborhood(
+        self, nodes: Tensor, task: int, draw: int, position: int | None
+    ) -> Neighborhood:
         settings = self.settings
+        if settings.diffusion:
+            return self.graph.diffusion(nodes, settings.hops)
         generator = None
         if settings.cap is not None:  # one draw per item, the same whenever it is made
             seed = np.random.SeedSequence([settings.seed, draw % 2**32]).generate_state(1)[0]
@@ -208,7 +231,7 @@ class Continuum:
         if self._arrival is not None and task < 0:
             reached = len(self) if position is None else position
             now = torch.full((len(nodes),), float(reached), dtype=torch.float64)
-        found = self.graph.neighborhood(
+        return self.graph.neighborhood(
             nodes,
             settings.hops,
             cap=settings.cap,
@@ -216,13 +239,6 @@ class Continuum:
             arrival=self._arrival,
             now=now,
             generator=generator,
-        )
-        return Batch(
-            x=self._features(nodes),
-            neighbors=Neighbors(self._features(found.nodes), found.owner, found.hop, found.weight),
-            target=self.labels[nodes],
-            task=torch.full((len(nodes),), task),
-            node=nodes,
         )
 
     def _features(self, nodes: Tensor) -> Features:

@@ -8,9 +8,18 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
-from evergraph.neighborhood import Adjacency, Bools, Ints, Neighborhood, walk
+from evergraph.neighborhood import (
+    Adjacency,
+    Bools,
+    Ints,
+    Neighborhood,
+    diffuse,
+    smoothing,
+    walk,
+)
 from evergraph.sparse import SparseRows
 
 
@@ -153,6 +162,26 @@ class Graph:
             found.hop.to(device),
             None if found.weight is None else found.weight.to(device),
         )
+
+    def diffusion(self, nodes: Tensor, hops: int = 1) -> Neighborhood:
+        """Where walks of 1..K steps may end, weighed by `(D^-1/2 (A + I) D^-1/2)^k`.
+
+        Unlike `neighborhood`, near nodes count at every hop, and busy ones count less.
+
+        Example:
+            >>> pair = Graph(torch.eye(2), torch.tensor([[0], [1]]))
+            >>> near = pair.diffusion(torch.tensor([0]), hops=2)
+            >>> near.nodes.tolist(), near.hop.tolist(), near.weight.tolist()
+            ([0, 1, 0, 1], [1, 1, 2, 2], [1.0, 1.0, 1.0, 1.0])
+        """
+        if hops < 1:
+            raise ValueError(f"hops must be at least 1, got {hops}")
+        check_nodes("nodes", nodes, self.num_nodes)
+        return diffuse(self._smoothing, nodes.cpu().numpy(), hops)
+
+    @cached_property
+    def _smoothing(self) -> sparse.csr_array:
+        return smoothing(self._adjacency)
 
     def _visibility(
         self, nodes: Ints, allowed: Tensor | None, arrival: Tensor | None, now: Tensor | None

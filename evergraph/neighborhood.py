@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor
 
 Ints = NDArray[np.int64]
@@ -183,3 +184,32 @@ def _pack(found: list[_Reached], number: list[Ints]) -> Neighborhood:
     return Neighborhood(
         torch.from_numpy(nodes), torch.from_numpy(owner), torch.from_numpy(hop), weight
     )
+
+
+def smoothing(adjacency: Adjacency) -> sparse.csr_array:
+    """`D^-1/2 (A + I) D^-1/2`: one step of diffusion over the graph, self loops included."""
+    size = len(adjacency.start) - 1
+    ones = np.ones(len(adjacency.target), dtype=np.float32)
+    steps = sparse.csr_array((ones, adjacency.target, adjacency.start), shape=(size, size))
+    steps = steps + sparse.eye_array(size, dtype=np.float32, format="csr")
+    scale = 1 / np.sqrt(steps.sum(axis=1))
+    return sparse.csr_array(steps * scale[:, None] * scale[None, :])
+
+
+def diffuse(step: sparse.csr_array, nodes: Ints, hops: int) -> Neighborhood:
+    """Where a walk of exactly k steps may end, weighed so that the mean of hop k is `S^k x`.
+
+    Nodes that are near turn up at every hop; weights hold the number of neighbors of the hop,
+    by which Eq. (5) divides.
+    """
+    found: list[_Reached] = []
+    number: list[Ints] = []
+    reached = step[nodes]
+    for hop in range(1, hops + 1):
+        counts = np.diff(reached.indptr)
+        owner = np.repeat(np.arange(len(nodes)), counts)
+        weight = (reached.data * counts[owner]).astype(np.float32)
+        found.append(_Reached(owner, reached.indices.astype(np.int64), weight))
+        number.append(np.full(len(owner), hop, dtype=np.int64))
+        reached = reached @ step
+    return _pack(found, number)

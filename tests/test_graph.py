@@ -360,3 +360,25 @@ def test_encode_labels_keeps_integers_and_sorts_names() -> None:
     assert encode_labels([1.0, NAN])[0].tolist() == [1, -1]
     labels, names = encode_labels(["b", "2", " a ", ""])
     assert (labels.tolist(), names) == ([2, 0, 1, -1], ("2", "a", "b"))
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_diffusion_is_the_power_of_the_smoothing_matrix(hops: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(0, 9, (2, 14), generator=generator)
+    graph = Graph(torch.rand(9, 4, generator=generator), edges)
+    dense = torch.zeros(9, 9)
+    for source, target in edges.T.tolist():
+        dense[source, target] = dense[target, source] = 1
+    dense.fill_diagonal_(1)
+    scale = dense.sum(1).rsqrt()
+    step = scale[:, None] * dense * scale
+    found = graph.diffusion(torch.arange(9), hops)
+    assert isinstance(graph.features, torch.Tensor)
+    for node in range(9):
+        for hop in range(1, hops + 1):
+            mine = (found.owner == node) & (found.hop == hop)
+            assert found.weight is not None
+            total = (found.weight[mine, None] * graph.features[found.nodes[mine]]).mean(0)
+            expected = torch.linalg.matrix_power(step, hop)[node] @ graph.features
+            assert torch.allclose(total, expected, atol=1e-5)

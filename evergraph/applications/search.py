@@ -28,7 +28,9 @@ OWN_CANDIDATES: dict[str, tuple[dict[str, Any], ...]] = {
 }
 BASELINE_CANDIDATES: tuple[dict[str, Any], ...] = ({"unit": True}, {"unit": False})
 ANALYTIC_CANDIDATES: tuple[dict[str, Any], ...] = tuple(
-    {"strength": strength} for strength in (0.3, 1.0, 2.0, 4.0, 8.0)
+    {"strength": strength, "hops": hops, "diffusion": diffusion}
+    for hops, diffusion in ((1, False), (2, False), (2, True))
+    for strength in (1.0, 2.0, 4.0)
 )
 
 

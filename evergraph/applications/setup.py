@@ -104,6 +104,7 @@ def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learn
             hops=s["hops"],
             cap=s.get("cap"),
             root=s.get("root", False),
+            diffusion=s.get("diffusion", False),
             visibility=config.visibility,
             seed=seed,
         ),
