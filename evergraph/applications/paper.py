@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
@@ -116,6 +117,8 @@ def compute(
         "published": _published(config),
         "seconds": result["seconds"] / seeds,
         "memory_bytes": result["memory_bytes"],
+        "items_per_second": result["items_per_second"],
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "forgetting": result["forgetting_mean"],
         "per_seed": result["accuracy_per_seed"],
         "class_accuracy": [float(value) for value in per_class],

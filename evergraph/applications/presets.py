@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 # What holds wherever nothing else is said.
@@ -28,25 +31,30 @@ ARXIV_MODEL: dict[str, Any] = {
     "baseline": {"hidden": (128, 128)},
 }
 
-# By model, method and data set: what `evergraph tune` found.
-CHOSEN: dict[tuple[str, str, str], dict[str, Any]] = {
-    ("fgn", "analytic", "cora"): {"strength": 1.0},
-    ("fgn", "analytic", "citeseer"): {"strength": 2.0},
-    ("fgn", "analytic", "pubmed"): {"strength": 1.0},
-}
 
+def preset(model: str, method: str, dataset: str, scenario: str) -> dict[str, Any]:
+    """The settings for a cell: the default, and what `evergraph tune` chose (chosen.json).
 
-def preset(model: str, method: str, dataset: str) -> dict[str, Any]:
-    """The settings for a model and a method on a data set: the default, and what was chosen.
+    Regular learning takes what was chosen for random order: it is the same learning, only longer.
 
     Example:
-        >>> preset("fgn", "replay", "somewhere else")["lr"]
+        >>> preset("fgn", "replay", "somewhere else", "class")["lr"]
         0.03
     """
     out = dict(DEFAULT)
     if dataset.endswith("arxiv"):
         out |= ARXIV | ARXIV_MODEL.get(model, ARXIV_MODEL["baseline"])
-    if method == "analytic" and model in EMBEDDINGS:
-        out["blocks"] = EMBEDDINGS[model]
-    learning = "replay" if method == "finetune" else method  # regular learning shares the search
-    return out | CHOSEN.get((model, learning, dataset), {})
+    if method == "analytic":
+        if model in EMBEDDINGS:
+            out["blocks"] = EMBEDDINGS[model]
+        return out | chosen().get(f"{model}, analytic, {dataset}", {})
+    order = "class" if scenario == "class" else "data"
+    return out | chosen().get(f"{model}, replay, {dataset}, {order}", {})
+
+
+@cache
+def chosen() -> dict[str, dict[str, Any]]:
+    """What was chosen on validation nodes, by model, method, data set and order of the stream."""
+    text = files("evergraph.applications").joinpath("chosen.json").read_text()
+    out: dict[str, dict[str, Any]] = json.loads(text)
+    return out

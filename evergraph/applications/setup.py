@@ -66,7 +66,10 @@ class Config:
             raise ValueError(
                 f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}"
             )
-        given = {**preset(self.model, self.method, self.dataset), **self.settings}
+        given = {
+            **preset(self.model, self.method, self.dataset, self.scenario),
+            **self.settings,
+        }
         object.__setattr__(self, "settings", given)
 
     @property

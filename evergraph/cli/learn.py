@@ -222,11 +222,10 @@ def tune(
 
     def table() -> Table:
         shown = Table(title=f"{dataset}, {model}, {method}: accuracy on validation nodes")
-        for name in ("settings", "data", "class", "mean"):
+        for name in ("settings", *rows[0]["validation_accuracy"], "mean"):
             shown.add_column(name, justify="left" if name == "settings" else "right")
         for row in rows:
-            accuracy = row["validation_accuracy"]
-            numbers = (accuracy["data"], accuracy["class"], row["validation_mean"])
+            numbers = (*row["validation_accuracy"].values(), row["validation_mean"])
             settings = ", ".join(f"{key} {value}" for key, value in row["settings"].items())
             shown.add_row(settings, *(f"{number:.4f}" for number in numbers))
         return shown
