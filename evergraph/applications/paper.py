@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import resource
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,15 @@ def plans(
                 yield cell_config(dataset, scenario, model, method)
                 if model in CLOSED_FORM:
                     yield cell_config(dataset, scenario, model, "analytic")
+
+
+def memory_plans(
+    dataset: str, models: tuple[str, ...], sizes: tuple[int, ...] = (10, 50, 100, 200, 500, 1000)
+) -> Iterator[Config]:
+    """Class-incremental replay with memories of several sizes."""
+    for model in models:
+        for size in sizes:
+            yield replace(cell_config(dataset, "class", model, "replay"), memory=size)
 
 
 def cell_config(dataset: str, scenario: Scenario, model: str, method: str) -> Config:

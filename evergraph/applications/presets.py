@@ -47,7 +47,7 @@ def preset(model: str, method: str, dataset: str, scenario: str) -> dict[str, An
     if method == "analytic":
         if model in EMBEDDINGS:
             out["blocks"] = EMBEDDINGS[model]
-        return out | chosen().get(f"{model}, analytic, {dataset}", {})
+        return out | chosen().get(f"fgn, analytic, {dataset}", {})
     order = "class" if scenario == "class" else "data"
     return out | chosen().get(f"{model}, replay, {dataset}, {order}", {})
 

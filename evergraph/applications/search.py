@@ -37,8 +37,7 @@ ANALYTIC_CANDIDATES: tuple[dict[str, Any], ...] = tuple(
 def candidates(config: Config) -> list[dict[str, Any]]:
     """All settings to try for a model and a method."""
     if config.method == "analytic":
-        near = [c for c in ANALYTIC_CANDIDATES if c["hops"] == 1]
-        return near if config.model == "mlp" else list(ANALYTIC_CANDIDATES)
+        return list(ANALYTIC_CANDIDATES)
     own = OWN_CANDIDATES.get(config.model, BASELINE_CANDIDATES)
     return [{**base, **special} for special in own for base in GRADIENT_CANDIDATES]
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from evergraph.cli.console import AsJson, DataRoot, complaints, progress, use_threads
 from evergraph.report.evidence import provenance
-from evergraph.report.markdown import OVERALL_COLUMNS, markdown, overall_rows, write
+from evergraph.report.markdown import OVERALL_COLUMNS, markdown, overall_rows, value, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,40 +54,114 @@ def overall(
     """
     from evergraph.applications import paper as tables
 
-    use_threads(1)
-    evidence = provenance()
-    seeds = 1 if quick else seeds
-    ledger = tables.Ledger(results / ("overall_quick.json" if quick else "overall.json"))
-    with complaints(), progress(as_json) as shown:
+    name = "overall_quick" if quick else "overall"
+    with complaints():
         chosen = tuple(name for name in models.split(",") if name) or tables.MODELS
         wanted = list(
             tables.plans(tuple(dataset.split(",")), chosen, tuple(scenarios.split(",")))  # type: ignore[arg-type]
         )
-        task = shown.add_task("", total=len(wanted) * 100)
-        loaded: dict[str, Dataset] = {}
-        for number, config in enumerate(wanted):
-            words = f"{config.dataset}, {config.scenario}, {config.model}, {config.method}"
-            shown.update(task, completed=number * 100, description=words)
-            if ledger.find(config, seeds) is None:
-                data = loaded.setdefault(config.dataset, _load(config.dataset, data_root))
-
-                def report(
-                    n: int, seen: int, _: float, data: Dataset = data, config: Config = config
-                ) -> None:
-                    share = (n + seen / (len(data.train) * config.passes)) / seeds
-                    shown.update(task, completed=int((number + share) * 100))  # noqa: B023
-
-                ledger.add(tables.compute(config, seeds, data, evidence, report))
-    cells = [cell for config in wanted if (cell := ledger.find(config, seeds)) is not None]
+        cells = _compute(
+            wanted, 1 if quick else seeds, results / f"{name}.json", data_root, as_json
+        )
     notes = [
         "Published: the paper's Table 2; its regular results are the best of all epochs on the "
         "test nodes, ours the last. Seconds are of one run, learning and testing."
     ]
-    table = markdown(OVERALL_COLUMNS, overall_rows(cells))
-    write(ledger.path.with_suffix(".md"), "Overall performance (Table 2)", table, notes)
-    _show(
-        "Table 2: accuracy on the test nodes", OVERALL_COLUMNS, overall_rows(cells), cells, as_json
+    rows = overall_rows(cells)
+    write(
+        results / f"{name}.md",
+        "Overall performance (Table 2)",
+        markdown(OVERALL_COLUMNS, rows),
+        notes,
     )
+    _show("Table 2: accuracy on the test nodes", OVERALL_COLUMNS, rows, cells, as_json)
+
+
+@paper.command()
+def memory(
+    dataset: Annotated[str, typer.Option(help="One data set.")] = "cora",
+    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = "fgn,sage",
+    sizes: Annotated[
+        str, typer.Option(help="Items that the memory may hold, separated by commas.")
+    ] = "10,50,100,200,500,1000,2000",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each size.")] = 3,
+    results: Folder = Path("results"),
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Beyond the paper: class-incremental accuracy against the size of the memory."""
+    from evergraph.applications import paper as tables
+    from evergraph.report.comparison import against_memory
+
+    with complaints():
+        wanted = list(
+            tables.memory_plans(
+                dataset, tuple(models.split(",")), tuple(map(int, sizes.split(",")))
+            )
+        )
+        cells = _compute(wanted, seeds, results / "memory.json", data_root, as_json)
+    against_memory(cells, results / f"memory_{dataset}.png")
+    columns = ("items in memory", "model", "accuracy (runs)", "kB kept")
+    text = [
+        [
+            str(cell["memory"]), cell["model"], value(cell["mean"], cell["sd"], cell["runs"]),
+            f"{cell['memory_bytes'] / 1024:,.0f}",
+        ]
+        for cell in cells
+    ]  # fmt: skip
+    write(results / "memory.md", f"Accuracy against memory: {dataset}", markdown(columns, text))
+    _show(f"{dataset}, class-incremental", columns, text, cells, as_json)
+
+
+@paper.command()
+def pictures(results: Folder = Path("results")) -> None:
+    """Accuracy over the stream, against seconds, and what was forgotten, from the overall table."""
+    from evergraph.report.comparison import against_seconds, stream_curves
+    from evergraph.report.figures import accuracy_matrix
+
+    with complaints():
+        cells = _cells(results / "overall.json")
+    for name in dict.fromkeys(cell["dataset"] for cell in cells):
+        mine = [c for c in cells if c["dataset"] == name and c["scenario"] == "class"]
+        if not mine:
+            continue
+        stream_curves(mine, results / f"stream_{name}.png")
+        against_seconds(mine, results / f"seconds_{name}.png")
+        for cell in mine:
+            if (cell["model"], cell["method"]) == ("fgn", "replay"):
+                accuracy_matrix(cell, results / f"matrix_{name}.png")
+    Console().print(f"Pictures are in {results}/", style="dim")
+
+
+def _compute(
+    wanted: list[Config], seeds: int, path: Path, data_root: Path | None, quiet: bool
+) -> list[dict[str, Any]]:
+    """The cells of a table: those in the file, and the rest computed and added to it."""
+    from evergraph.applications import paper as tables
+
+    use_threads(1)
+    evidence, ledger = provenance(), tables.Ledger(path)
+    loaded: dict[str, Dataset] = {}
+    with progress(quiet) as shown:
+        task = shown.add_task("", total=len(wanted) * 100)
+        for number, config in enumerate(wanted):
+            words = f"{config.dataset}, {config.scenario}, {config.model}, {config.method}"
+            shown.update(task, completed=number * 100, description=words)
+            if ledger.find(config, seeds) is not None:
+                continue
+            if config.dataset not in loaded:
+                loaded[config.dataset] = _load(config.dataset, data_root)
+            data = loaded[config.dataset]
+
+            def report(
+                done: int, seen: int, _: float, before: int = number,
+                whole: int = len(data.train) * config.passes,
+            ) -> None:  # fmt: skip
+                share = (done + seen / whole) / seeds
+                shown.update(task, completed=int((before + share) * 100))
+
+            ledger.add(tables.compute(config, seeds, data, evidence, report))
+    return [cell for config in wanted if (cell := ledger.find(config, seeds)) is not None]
 
 
 @paper.command()
