@@ -137,12 +137,13 @@ def _follow(
     step = max(len(stream) // CURVE_POINTS, 1)
     groups = stream.test_groups()
     lazy = getattr(learner.method, "lazy", False)  # predicting is dear: only where it must be
+    first = stream.settings.epochs == 1  # items that come again are no test
     score = Prequential()
     score.correct, score.count = record.prequential
     for batch in stream.batches(learner.position):
         position = learner.position
         start = time.perf_counter()
-        if learner.classes and not lazy:
+        if learner.classes and first and not lazy:
             score.update(learner.predict(batch).tolist(), batch.target.tolist())
         middle = time.perf_counter()
         learner.observe(batch)

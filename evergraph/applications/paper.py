@@ -62,7 +62,8 @@ def cell_config(dataset: str, scenario: Scenario, model: str, method: str) -> Co
     """What the paper fixes for a cell: memory, and the tasks of ogbn-arxiv."""
     if not dataset.endswith("arxiv"):
         epochs = 1 if method == "analytic" else 30
-        return Config(dataset, scenario, model, method, memory=500, epochs=epochs)
+        batch = 50 if scenario == "regular" else 10
+        return Config(dataset, scenario, model, method, 500, batch_size=batch, epochs=epochs)
     return Config(
         dataset,
         scenario,
