@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from torch_geometric.nn import SAGEConv
 
 from evergraph.baselines import KINDS, Baseline, star_edges
 from evergraph.feature_graph import Neighbors
@@ -69,12 +70,27 @@ def test_gcn_is_the_plain_loop():
     for source, target in star_edges(3, neighbors.owner).T.tolist():
         dense[target, source] = 1
     scale = dense.sum(1).rsqrt()
-    for layer, norm in zip(model.layers, model.norms, strict=True):
-        mixed = scale[:, None] * dense * scale @ h @ layer.lin.weight.T + layer.bias
+    maps = (model.project.weight, model.layers[1].lin.weight.T)
+    for layer, norm, weight in zip(model.layers, model.norms, maps, strict=True):
+        mixed = scale[:, None] * dense * scale @ h @ weight + layer.bias
         centered = (mixed - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
         h = torch.relu(centered * norm.weight + norm.bias)
     expected = h[:3] @ model.readout.weight[0] + model.readout.bias
     assert torch.allclose(model(x, neighbors), expected, atol=1e-5)
+
+
+def test_sage_starts_as_pyg_does():
+    x, neighbors = batch()
+    model = Baseline("sage", 12, 4, hidden=(5, 3), unit=False)
+    h = torch.cat([x, neighbors.features]).flatten(1)
+    edges = star_edges(3, neighbors.owner)
+    plain = SAGEConv(12, 5)
+    with torch.no_grad():
+        plain.lin_l.weight.copy_(model.project.weight[:, :5].T)
+        plain.lin_r.weight.copy_(model.project.weight[:, 5:].T)
+        plain.lin_l.bias.copy_(model.layers[0].bias)
+    ours = model.layers[0](model.project(h, unit=False), edges)
+    assert torch.allclose(ours, plain(h, edges), atol=1e-6)
 
 
 def test_bad_input_is_named():
