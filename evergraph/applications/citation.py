@@ -23,7 +23,7 @@ from evergraph.metrics import (
     maximum_forgetting,
 )
 
-CURVE_POINTS = 25
+CURVE_POINTS = 12
 
 Report = Callable[[int, int, float], None]
 """Called with the seed's number, the items seen and the last accuracy."""
