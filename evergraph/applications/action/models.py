@@ -1,0 +1,269 @@
+"""Networks that classify a window of sensors: FGN, and those it is measured against.
+
+All take windows `(B, 2 S, C, F)` and know by themselves who neighbors whom, so that a batch stores
+no neighbors: within an instant the sensors are 1-hop neighbors of each other, those of the other
+instant are 2-hop neighbors (Appendix C of the paper).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, leaky_relu
+
+from evergraph.applications.action.propagation import propagated
+from evergraph.applications.action.windows import INSTANTS
+from evergraph.feature_graph import Neighbors
+from evergraph.layers import FeatureAttention, FeatureNorm, FeatureTransform, Readout, TransformBlock
+
+Relation = Literal["feature-graph", "identity", "mean", "none"]
+HOPS = 2
+
+
+def neighborhoods(sensors: int, hops: int = HOPS, together: bool = False) -> Tensor:
+    """Who neighbors whom, `(P, 2 S, 2 S)` booleans: row i holds the neighbors of node i.
+
+    Args:
+        sensors: S.
+        hops: 1 for the same instant only, 2 for the adjacent one too, in a plane of its own.
+        together: one plane with all nodes, the node itself included, as GCN and GAT have it.
+
+    Example:
+        >>> neighborhoods(sensors=2).sum(-1)
+        tensor([[1, 1, 1, 1],
+                [2, 2, 2, 2]])
+    """
+    instant = torch.arange(INSTANTS).repeat_interleave(sensors)
+    same = instant.unsqueeze(1) == instant
+    if together:
+        return torch.ones_like(same).unsqueeze(0)
+    itself = torch.eye(len(instant), dtype=torch.bool)
+    return torch.stack([same & ~itself, ~same][:hops])
+
+
+def attend(attention: FeatureAttention, x: Tensor, around: Tensor) -> Tensor:
+    """Eq. (9) for all nodes of all windows at once: weights `(B, P, N, N)`, rows sum to 1.
+
+    Args:
+        attention: the layer that holds the parameters.
+        x: `(B, N, C, F)`.
+        around: see `neighborhoods`.
+    """
+    flat = x.flatten(2)
+    score = (flat @ attention.center) + (flat @ attention.neighbor).mT + attention.bias
+    score = leaky_relu(score, attention.slope).unsqueeze(1)
+    weight = score.masked_fill(~around, -torch.inf).softmax(-1)
+    return weight.masked_fill(~around, 0)  # a node without neighbors has a row of NaN
+
+
+@dataclass(frozen=True)
+class WindowGraph:
+    """All nodes of windows with what they collect, as a transform layer takes them.
+
+    Neighbors are nodes of the same window, and are transformed there; none is listed twice.
+
+    Attributes:
+        nodes: `(B, N, C, F)`.
+        collected: `(P, B, N, C, F)`: what plane p gives to each node.
+    """
+
+    nodes: Tensor
+    collected: Tensor
+    support = None
+
+    @property
+    def neighbors(self) -> Neighbors:
+        """None beside the nodes themselves."""
+        shape = self.nodes.shape[-2:]
+        return Neighbors(self.nodes.new_zeros(0, *shape), torch.zeros(0, dtype=torch.long))
+
+    def propagate(self, z: Tensor) -> Tensor:
+        """`(B, N, P * C, F)`."""
+        return self.collected.movedim(0, 2).flatten(2, 3)
+
+    def propagate_neighbors(self) -> Tensor:
+        """None."""
+        planes, *_, channels, features = self.collected.shape
+        return self.nodes.new_zeros(0, planes * channels, features)
+
+
+class GraphNetwork(nn.Module):
+    """Two transform layers (Eq. 8) on the graph of a window, and a classifier of all its nodes.
+
+    FGN, GCN and GAT are this network with another rule of what a node collects, and share
+    everything else. Since all neighbors are nodes of the same window, the next layer finds them
+    transformed by their own feature graphs.
+
+    Args:
+        sensors: S.
+        in_channels: C.
+        features: F, the samples of an instant.
+        num_classes: number of logits.
+        relation: `feature-graph` collects `Â x` (Eqs. 4-6), `mean` the neighbors' mean itself,
+            `identity` puts the identity in place of Â, and `none` nothing.
+        attention: learn the weights of the mean (Eq. 9); else all neighbors count the same.
+        hops: 2 with the adjacent instant, 1 without.
+        together: all nodes in one neighborhood, with the node itself.
+        concatenate: keep x beside what is collected.
+        channels: C after each layer.
+        widths: F after each layer.
+        rate: of dropout after each layer.
+        teleport: after the layers, mix all nodes and keep this share of each (APPNP); 1 does not.
+    """
+
+    def __init__(
+        self,
+        sensors: int,
+        in_channels: int,
+        features: int,
+        num_classes: int = 0,
+        *,
+        relation: Relation = "feature-graph",
+        attention: bool = True,
+        hops: int = HOPS,
+        together: bool = False,
+        concatenate: bool = True,
+        channels: tuple[int, ...] = (32, 32),
+        widths: tuple[int, ...] = (12, 6),
+        rate: float = 0.2,
+        teleport: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.relation, self.teleport = relation, teleport
+        self.hops = 1 if relation == "none" else hops
+        self.around = neighborhoods(sensors, hops, together)
+        planes = 0 if relation == "none" else len(self.around)
+        self.blocks, self.attentions = nn.ModuleList(), nn.ModuleList()
+        depths, sizes = (in_channels, *channels), (features, *widths)
+        for layer in range(len(channels)):
+            c, d, f, g = depths[layer], depths[layer + 1], sizes[layer], sizes[layer + 1]
+            transform = FeatureTransform(c, f, d, g, concatenate, planes)
+            self.blocks.append(TransformBlock(transform, rate))
+            if attention and relation not in ("none", "identity"):
+                self.attentions.append(FeatureAttention(c, f))
+        self.readout = Readout(INSTANTS * sensors * depths[-1], sizes[-1], num_classes)
+
+    @property
+    def condensable(self) -> bool:
+        """The neighbors are in the window already."""
+        return False
+
+    def grow(self, num_classes: int) -> None:
+        """Make room for more classes; the logits of the old ones stay."""
+        self.readout.grow(num_classes)
+
+    def forward(self, x: Tensor, neighbors: Neighbors | None = None) -> Tensor:
+        """Logits `(B, K)` of windows `(B, 2 S, C, F)`."""
+        y, absent = self.encode(x)
+        out: Tensor = self.readout(y.flatten(1, 2), absent.repeat(y.shape[1]))
+        return out
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The nodes after the last layer, `(B, 2 S, C, F)`, and the value of absent ones."""
+        absent = x.new_zeros(x.shape[2])
+        for layer, block in enumerate(self.blocks):
+            graph: Any = WindowGraph(x, self.collect(x, layer))
+            x, _, absent = block(graph)
+        if self.teleport < 1:
+            x = torch.lerp(x.mean(1, keepdim=True), x, self.teleport)
+        return x, absent
+
+    def collect(self, x: Tensor, layer: int) -> Tensor:
+        """What each node collects in a layer, `(P, B, 2 S, C, F)`."""
+        if self.relation == "none":
+            return x.new_zeros(0, *x.shape)
+        if self.relation == "identity":
+            return x.expand(len(self.around), *x.shape)
+        mean = self.mean(x, layer)
+        return propagated(x, mean) if self.relation == "feature-graph" else mean
+
+    def mean(self, x: Tensor, layer: int) -> Tensor:
+        """The weighted mean of the neighbors per hop, Eq. (5): `(P, B, 2 S, C, F)`."""
+        count = self.around.sum(-1, keepdim=True).clamp(min=1)
+        share = (self.around / count).to(x.dtype)
+        if self.attentions:
+            weight = attend(self.attentions[layer], x, self.around)
+            share = weight / count if self.relation == "feature-graph" else weight
+        share = share if share.dim() == 4 else share.unsqueeze(0)
+        total = share.transpose(0, 1) @ x.flatten(2)
+        return total.view(len(self.around), *x.shape)
+
+
+class Perceptron(nn.Module):
+    """Two hidden layers on the flat window: knows no sensors, no time and no graph."""
+
+    hops = 1
+    condensable = False
+
+    def __init__(
+        self, inputs: int, hidden: tuple[int, int], num_classes: int = 0, rate: float = 0.2
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(inputs, hidden[0]), nn.Linear(*hidden)])
+        self.norms = nn.ModuleList([FeatureNorm(width) for width in hidden])
+        self.readout = Readout(hidden[-1], 1, num_classes)
+        self.rate = rate
+
+    def grow(self, num_classes: int) -> None:
+        """Make room for more classes."""
+        self.readout.grow(num_classes)
+
+    def forward(self, x: Tensor, neighbors: Neighbors | None = None) -> Tensor:
+        """Logits `(B, K)` of windows `(B, 2 S, C, F)`."""
+        y = x.flatten(1)
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            normal, _ = norm(layer(y).unsqueeze(-1))
+            y = dropout(normal.squeeze(-1).relu(), self.rate, self.training)
+        out: Tensor = self.readout(y.unsqueeze(-1), y.new_zeros(y.shape[1]))
+        return out
+
+
+class Convolutions(nn.Module):
+    """A small 1-D CNN over the whole window: what most practitioners would start with."""
+
+    hops = 1
+    condensable = False
+
+    def __init__(
+        self,
+        signals: int,
+        channels: tuple[int, ...],
+        num_classes: int = 0,
+        kernel: int = 5,
+        rate: float = 0.2,
+    ) -> None:
+        super().__init__()
+        depths = (signals, *channels)
+        self.layers = nn.ModuleList(
+            nn.Conv1d(depths[i], depths[i + 1], kernel, padding=kernel // 2)
+            for i in range(len(channels))
+        )
+        self.norms = nn.ModuleList(FeatureNorm(depth) for depth in channels)
+        self.readout = Readout(2 * depths[-1], 1, num_classes)
+        self.rate = rate
+
+    def grow(self, num_classes: int) -> None:
+        """Make room for more classes."""
+        self.readout.grow(num_classes)
+
+    def forward(self, x: Tensor, neighbors: Neighbors | None = None) -> Tensor:
+        """Logits `(B, K)` of windows `(B, 2 S, C, F)`."""
+        y = signals(x)
+        for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            y = norm(layer(y))[0].relu()
+            if number + 1 < len(self.layers):
+                y = nn.functional.max_pool1d(y, 2)
+        y = torch.cat([y.mean(-1), y.amax(-1)], dim=1)
+        y = dropout(y, self.rate, self.training)
+        out: Tensor = self.readout(y.unsqueeze(-1), y.new_zeros(y.shape[1]))
+        return out
+
+
+def signals(x: Tensor) -> Tensor:
+    """Windows `(B, 2 S, C, F)` as signals in time, `(B, S * C, 2 F)`."""
+    size, nodes, channels, features = x.shape
+    halves = x.view(size, INSTANTS, nodes // INSTANTS, channels, features)
+    return halves.permute(0, 2, 3, 1, 4).reshape(size, -1, INSTANTS * features)
