@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, leaky_relu
 
 from evergraph.applications.action.propagation import propagated
+from evergraph.applications.action.scaling import Standardize
 from evergraph.applications.action.windows import INSTANTS
 from evergraph.feature_graph import Neighbors
 from evergraph.layers import FeatureAttention, FeatureNorm, FeatureTransform, Readout, TransformBlock
@@ -133,6 +134,7 @@ class GraphNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.relation, self.teleport = relation, teleport
+        self.scaling = Standardize(sensors, in_channels)
         self.hops = 1 if relation == "none" else hops
         self.around = neighborhoods(sensors, hops, together)
         planes = 0 if relation == "none" else len(self.around)
@@ -163,6 +165,7 @@ class GraphNetwork(nn.Module):
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The nodes after the last layer, `(B, 2 S, C, F)`, and the value of absent ones."""
+        x = self.scaling(x)
         absent = x.new_zeros(x.shape[2])
         for layer, block in enumerate(self.blocks):
             graph: Any = WindowGraph(x, self.collect(x, layer))
@@ -199,9 +202,17 @@ class Perceptron(nn.Module):
     condensable = False
 
     def __init__(
-        self, inputs: int, hidden: tuple[int, int], num_classes: int = 0, rate: float = 0.2
+        self,
+        sensors: int,
+        in_channels: int,
+        features: int,
+        num_classes: int = 0,
+        hidden: tuple[int, int] = (200, 200),
+        rate: float = 0.2,
     ) -> None:
         super().__init__()
+        self.scaling = Standardize(sensors, in_channels)
+        inputs = INSTANTS * sensors * in_channels * features
         self.layers = nn.ModuleList([nn.Linear(inputs, hidden[0]), nn.Linear(*hidden)])
         self.norms = nn.ModuleList([FeatureNorm(width) for width in hidden])
         self.readout = Readout(hidden[-1], 1, num_classes)
@@ -213,7 +224,7 @@ class Perceptron(nn.Module):
 
     def forward(self, x: Tensor, neighbors: Neighbors | None = None) -> Tensor:
         """Logits `(B, K)` of windows `(B, 2 S, C, F)`."""
-        y = x.flatten(1)
+        y = self.scaling(x).flatten(1)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             normal, _ = norm(layer(y).unsqueeze(-1))
             y = dropout(normal.squeeze(-1).relu(), self.rate, self.training)
@@ -229,14 +240,16 @@ class Convolutions(nn.Module):
 
     def __init__(
         self,
-        signals: int,
-        channels: tuple[int, ...],
+        sensors: int,
+        in_channels: int,
         num_classes: int = 0,
+        channels: tuple[int, ...] = (64, 208, 400),
         kernel: int = 5,
         rate: float = 0.2,
     ) -> None:
         super().__init__()
-        depths = (signals, *channels)
+        self.scaling = Standardize(sensors, in_channels)
+        depths = (sensors * in_channels, *channels)
         self.layers = nn.ModuleList(
             nn.Conv1d(depths[i], depths[i + 1], kernel, padding=kernel // 2)
             for i in range(len(channels))
@@ -251,7 +264,7 @@ class Convolutions(nn.Module):
 
     def forward(self, x: Tensor, neighbors: Neighbors | None = None) -> Tensor:
         """Logits `(B, K)` of windows `(B, 2 S, C, F)`."""
-        y = signals(x)
+        y = signals(self.scaling(x))
         for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             y = norm(layer(y))[0].relu()
             if number + 1 < len(self.layers):

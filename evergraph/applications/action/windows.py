@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -149,72 +149,3 @@ def split_in_time(
         early.append(recording.part(settle, at, rate))
         late.append(recording.part(at, len(recording), rate))
     return replace(data, recordings=tuple(early)), replace(data, recordings=tuple(late))
-
-
-@dataclass
-class Scaling:
-    """Mean and spread of every signal, from training windows alone; gravity stays in.
-
-    The sums can be continued on a stream. Scaled signals have mean 0 and deviation 1 over the
-    training windows; every recording keeps its own mean, which is what tells lying from standing.
-
-    Attributes:
-        count: samples so far.
-        total: their sum, `(S, C)` float64.
-        square: sum of squared deviations from the mean, `(S, C)` float64.
-    """
-
-    count: float = 0.0
-    total: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    square: Array = field(default_factory=lambda: np.zeros((0, 0)))
-
-    def update(self, x: Tensor) -> None:
-        """Add windows `(N, 2 S, C, F)` to the statistics."""
-        sensors = x.shape[1] // INSTANTS
-        values = x.double().reshape(len(x), INSTANTS, sensors, *x.shape[2:])
-        count = float(len(x) * INSTANTS * x.shape[-1])
-        if not count:
-            return
-        total = values.sum((0, 1, 4)).numpy()
-        mean = total / count
-        square = (values - torch.from_numpy(mean)[:, :, None]).square().sum((0, 1, 4)).numpy()
-        if self.count:
-            apart = mean - self.total / self.count
-            square = square + apart**2 * self.count * count / (self.count + count)
-            total, square = total + self.total, square + self.square
-        self.count, self.total, self.square = self.count + count, total, square
-
-    @property
-    def mean(self) -> Array:
-        """`(S, C)`."""
-        return np.asarray(self.total / max(self.count, 1))
-
-    @property
-    def deviation(self) -> Array:
-        """`(S, C)`; 1 where a signal never changes."""
-        found = np.sqrt(self.square / max(self.count, 1))
-        return np.where(found > 1e-8, found, 1.0)
-
-    def apply(self, x: Tensor) -> Tensor:
-        """Scale windows `(N, 2 S, C, F)`."""
-        if not self.count:
-            raise ValueError("scaling needs training windows first: call update")
-        mean, deviation = (
-            torch.from_numpy(np.tile(part, (INSTANTS, 1))).to(x.dtype).unsqueeze(-1)
-            for part in (self.mean, self.deviation)
-        )
-        return (x - mean) / deviation
-
-    def state(self) -> dict[str, object]:
-        """Everything as JSON holds it."""
-        return {
-            "count": self.count,
-            "total": self.total.tolist(),
-            "square": self.square.tolist(),
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, object]) -> Scaling:
-        """The opposite of `state`."""
-        arrays = (np.asarray(state[name], dtype=np.float64) for name in ("total", "square"))
-        return cls(float(str(state["count"])), *arrays)

@@ -1,0 +1,170 @@
+"""The tables of the paper and ours: which cells there are, and how they are filled step by step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evergraph.applications.action.experiment import Config, Record, run, summarize
+from evergraph.applications.action.recording import Recordings
+
+GRAPH_MODELS = ("fgn", "gat", "gcn", "appnp", "gat-plain", "gcn-plain")
+MODELS = (*GRAPH_MODELS, "mlp", "cnn")
+ABLATION = ("fgn-identity", "fgn-one-hop", "fgn-uniform", "fgn-bare")
+TABLES = ("regular", "lifelong", "subjects", "class", "ablation")
+
+# Published for WARD (Tables 5, 6 and 9): precision, forgetting in %, milliseconds.
+PAPER: dict[str, dict[str, float]] = {
+    "mlp": {"regular": 0.645, "ms": 3.51},
+    "gcn": {"regular": 0.881, "lifelong": 0.864, "forgetting": 0.0285, "ms": 5.38},
+    "appnp": {"regular": 0.942, "lifelong": 0.898, "forgetting": 0.0196, "ms": 5.36},
+    "gat": {"regular": 0.911, "lifelong": 0.826, "forgetting": 0.0202, "ms": 5.48},
+    "fgn": {"regular": 0.954, "lifelong": 0.914, "forgetting": 0.0136, "ms": 5.76},
+}
+
+# Chosen on validation windows, taken from the training part; see docs/action.md.
+SETTINGS: dict[str, dict[str, Any]] = {}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One line of a table.
+
+    Attributes:
+        table: one of `TABLES`.
+        config: what to run.
+        runs: how many: seeds, or pairs of subjects left out.
+    """
+
+    table: str
+    config: Config
+    runs: int
+
+    @property
+    def key(self) -> str:
+        """A name that no other cell has."""
+        memory = f" {self.config.memory}" if self.table == "class" else ""
+        return f"{self.table} {self.config.model} {self.config.method}{memory}"
+
+    def config_of(self, number: int, data: Recordings) -> tuple[Config, int]:
+        """The configuration and the seed of a run."""
+        if self.config.split == "time":
+            return self.config, number
+        pair = data.subjects[2 * number : 2 * number + 2]
+        return replace(self.config, left_out=tuple(pair)), 0
+
+
+def cells(tables: tuple[str, ...] = TABLES, seeds: int = 5, **changes: Any) -> list[Cell]:
+    """All cells of some tables."""
+    unknown = set(tables) - set(TABLES)
+    if unknown:
+        raise ValueError(f"tables are {', '.join(TABLES)}, got {', '.join(sorted(unknown))}")
+    made: list[Cell] = []
+
+    def add(table: str, model: str, runs: int, **settings: Any) -> None:
+        if table in tables:
+            chosen = {**SETTINGS.get(model, {}), **settings, **changes}
+            made.append(Cell(table, Config(model=model, **chosen), runs))
+
+    for model in MODELS:
+        add("regular", model, seeds)
+        add("lifelong", model, seeds, stream="paper", method="replay")
+    for model in ("fgn", "cnn", "gat"):
+        add("subjects", model, 4, split="subjects")
+    for memory in (500, 5000):
+        add("class", "fgn", seeds, stream="class", method="replay", memory=memory)
+    for model in ABLATION:
+        add("ablation", model, seeds)
+    add("regular", "trees", seeds, method="batch")
+    add("subjects", "trees", 4, split="subjects", method="batch")
+    for table, stream in (("regular", "regular"), ("lifelong", "paper"), ("class", "class")):
+        add(table, "ridge", 1, stream=stream, method="analytic", epochs=1)
+    add("subjects", "ridge", 4, split="subjects", method="analytic", epochs=1)
+    return made
+
+
+@dataclass
+class Ledger:
+    """Runs that have been made, one JSON line each, so that a stopped job goes on.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: Path
+
+    def read(self) -> dict[tuple[str, int], dict[str, Any]]:
+        """All runs so far; a half-written last line is left out."""
+        found = {}
+        if self.path.exists():
+            for line in self.path.read_text().splitlines():
+                try:
+                    entry = json.loads(line)
+                except json.JSONDecodeError:
+                    continue
+                found[entry["key"], entry["number"]] = entry
+        return found
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Write down a run."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def fill(
+    plan: list[Cell],
+    data: Recordings,
+    ledger: Ledger,
+    evidence: dict[str, Any],
+    report: Callable[[str, int, int], None],
+) -> Iterator[dict[str, Any]]:
+    """Make all runs that are missing: first run of every cell, then the second, and so on.
+
+    Args:
+        plan: the cells.
+        data: the recordings.
+        ledger: where runs are written down.
+        evidence: commit and versions, for each run.
+        report: called with what is run, the windows seen and all windows.
+    """
+    known = ledger.read()
+    for number in range(max(cell.runs for cell in plan)):
+        for cell in plan:
+            if number >= cell.runs or (cell.key, number) in known:
+                continue
+            config, seed = cell.config_of(number, data)
+            name = f"{cell.key}, run {number + 1} of {cell.runs}"
+            record, _ = run(
+                config, data, seed, lambda seen, total, _, name=name: report(name, seen, total)
+            )
+            entry = {
+                "key": cell.key, "number": number, "seed": seed, "config": asdict(config),
+                "record": asdict(record), **evidence,
+            }  # fmt: skip
+            ledger.add(entry)
+            yield entry
+
+
+def collect(plan: list[Cell], ledger: Ledger) -> list[dict[str, Any]]:
+    """One summary for every cell that has runs."""
+    known = ledger.read()
+    out = []
+    for cell in plan:
+        entries = [known[cell.key, n] for n in range(cell.runs) if (cell.key, n) in known]
+        if not entries:
+            continue
+        records = [Record(**entry["record"]) for entry in entries]
+        summary = summarize(cell.config, records, [entry["seed"] for entry in entries])
+        configs = [entry["config"] for entry in entries]
+        summary["config"] = configs[0]
+        if cell.config.split == "subjects":
+            summary["left_out"] = [config["left_out"] for config in configs]
+        commits = sorted({str(entry["commit"]) for entry in entries})
+        out.append(
+            {"table": cell.table, **summary, "commit": commits[0] if len(commits) == 1 else commits}
+        )
+    return out
