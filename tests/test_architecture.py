@@ -42,8 +42,8 @@ INNER = {
         ["projection"],
         ["agem", "analytic", "der", "ewc", "finetune", "gem", "joint", "lwf", "mas", "replay"],
     ],
-    "applications": [["presets"], ["citation"], ["search"]],
-    "cli": [["console"], ["bench", "learn"]],
+    "applications": [["presets", "action"], ["citation"], ["search"]],
+    "cli": [["console"], ["action", "action_tables", "bench", "learn", "paper"]],
 }
 # The lower half never prints, reads files, seeds globally or chooses a device.
 LOWER_HALF = [

@@ -15,7 +15,7 @@ mpl.use("Agg")
 
 
 def stream_accuracy(cells: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Accuracy on all test windows during the stream, one line per network (the paper's Fig. 2c)."""
+    """Accuracy on all test windows during the stream, by network (the paper's Fig. 2c)."""
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.add_subplot()
     for cell in cells:
@@ -27,9 +27,7 @@ def stream_accuracy(cells: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def per_class(
-    cells: Sequence[Mapping[str, Any]], activities: Sequence[str], path: Path
-) -> None:
+def per_class(cells: Sequence[Mapping[str, Any]], activities: Sequence[str], path: Path) -> None:
     """Recall and precision of every activity, one bar per network (the paper's Fig. 2d)."""
     figure = Figure(figsize=(max(7.0, 0.6 * len(activities)), 6.0), layout="constrained")
     width = 0.8 / max(len(cells), 1)

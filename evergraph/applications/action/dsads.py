@@ -79,9 +79,7 @@ def _segment(path: Path) -> Array:
 def _recordings(groups: dict[tuple[int, int], Array], source: Path) -> Recordings:
     shape = (-1, len(LAYOUT.sensors), len(LAYOUT.channels))
     made = tuple(
-        Recording(
-            samples.reshape(shape), ACTIVITIES[a], f"p{p + 1}", name=f"a{a + 1:02d}/p{p + 1}"
-        )
+        Recording(samples.reshape(shape), ACTIVITIES[a], f"p{p + 1}", name=f"a{a + 1:02d}/p{p + 1}")
         for (a, p), samples in groups.items()
     )
     present = {recording.activity for recording in made}

@@ -16,7 +16,7 @@ from evergraph.applications.action.recording import Array, Recordings
 from evergraph.applications.action.statistics import Linear, StatisticsScaling, window_statistics
 from evergraph.applications.action.streams import Stream, schedule
 from evergraph.applications.action.windows import Windowing, Windows, as_batch, cut, split_in_time
-from evergraph.learner import Learner, Training
+from evergraph.learner import Learner, Method, Training
 from evergraph.memory import MEMORIES
 from evergraph.methods import Analytic, Finetune, Replay
 from evergraph.metrics import maximum_backward_forgetting
@@ -59,13 +59,13 @@ class Config:
     memory_bytes: int | None = None
     memory_rule: str = "reservoir"
     length: int = 50
-    stride: int = 60
+    stride: int = 100
     test_stride: int = 100
     batch_size: int = 100
-    epochs: int = 2
-    replay_batches: int = 1
+    epochs: int = 3
+    replay_batches: int = 2
     lr: float = 4e-3
-    dropout: float = 0.2
+    dropout: float = 0.1
     averaging: float = 0.98
     strength: float = 1e-4
     settle: int = 0
@@ -119,22 +119,47 @@ def divide(config: Config, data: Recordings) -> tuple[Recordings, Recordings]:
     return split_in_time(train, share=0.875) if config.validation else (train, test)
 
 
-def run(
-    config: Config, data: Recordings, seed: int = 0, report: Report = _quiet
-) -> tuple[Record, Learner | None]:
-    """Learn and test one seed; also returns the learner, if there is one."""
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Windows that are ready to learn from and to test on.
+
+    Attributes:
+        data: the recordings that the training windows are cut from.
+        train, test: windows.
+    """
+
+    data: Recordings
+    train: Windows
+    test: Windows
+
+
+def prepare(config: Config, data: Recordings) -> Prepared:
+    """Split the recordings and cut their windows: the same for all networks and seeds."""
     train_data, test_data = divide(config, data)
     rate = data.layout.rate
     train, test = (
         cut(part.recordings, data.activities, Windowing(config.length, stride), rate)
         for part, stride in ((train_data, config.stride), (test_data, config.test_stride))
     )
+    return Prepared(train_data, train, test)
+
+
+def run(
+    config: Config,
+    data: Recordings,
+    seed: int = 0,
+    report: Report = _quiet,
+    prepared: Prepared | None = None,
+) -> tuple[Record, Learner | None]:
+    """Learn and test one seed; also returns the learner, if there is one."""
+    ready = prepared or prepare(config, data)
+    train, test = ready.train, ready.test
     if config.model in CLASSICAL:
         train, test = _as_statistics(train, test)
     if config.model == "trees":
         return _trees(train, test, len(data.activities), seed), None
     learner = build(config, data, seed, train)
-    order = schedule(config.stream, train, train_data, config.batch_size, config.epochs, seed)
+    order = schedule(config.stream, train, ready.data, config.batch_size, config.epochs, seed)
     record = Record()
     seen, total = 0, sum(len(part) for part in order.batches)
     for batch, last in order.of(train):
@@ -152,7 +177,7 @@ def run(
 
 def build(config: Config, data: Recordings, seed: int, train: Windows) -> Learner:
     """The learner of one seed; the scale of signals is that of the training windows."""
-    methods = {"finetune": Finetune, "replay": Replay}
+    methods: dict[str, Callable[[], Method]] = {"finetune": Finetune, "replay": Replay}
     if config.model == "ridge":
         method = Analytic(strength=config.strength, blocks=("x",))
         return Learner(Linear(train.x.shape[-1]), method, seed=seed)
@@ -160,9 +185,7 @@ def build(config: Config, data: Recordings, seed: int, train: Windows) -> Learne
         raise ValueError(
             f"method must be one of {', '.join(methods)} for {config.model}, got {config.method!r}"
         )
-    model: Any = network(
-        config.model, data.layout, config.length // 2, seed, rate=config.dropout
-    )
+    model: Any = network(config.model, data.layout, config.length // 2, seed, rate=config.dropout)
     model.scaling.update(train.x)
     training = Training(
         optimizer="adam",

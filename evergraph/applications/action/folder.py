@@ -80,9 +80,7 @@ def recordings_of(
                     )
                 )
             _note(path, piece.samples, piece.start, layout, notes)
-        notes += [
-            f"{path.name}: nothing between {a:g} s and {b:g} s" for a, b in resampler.breaks
-        ]
+        notes += [f"{path.name}: nothing between {a:g} s and {b:g} s" for a, b in resampler.breaks]
     return made
 
 
@@ -106,7 +104,8 @@ def _whole(samples: Array) -> list[tuple[int, Array]]:
 
 
 def _note(path: Path, samples: Array, start: float, layout: Layout, notes: list[str]) -> None:
-    missing = ~np.isfinite(samples).reshape(len(samples), len(layout.sensors), -1).all(axis=2)
+    there = np.isfinite(samples).reshape(len(samples), len(layout.sensors), -1)
+    missing = np.asarray(~there.all(axis=2))
     for number, sensor in enumerate(layout.sensors):
         count = int(missing[:, number].sum())
         if count:

@@ -58,7 +58,9 @@ def generate(settings: Settings = Settings()) -> Recordings:  # noqa: B008
     """
     s = settings
     rng = np.random.default_rng(s.seed)
-    layout = Layout(_names(SENSORS, s.sensors, "sensor"), _names(CHANNELS, s.channels, "ch"), s.rate)
+    layout = Layout(
+        _names(SENSORS, s.sensors, "sensor"), _names(CHANNELS, s.channels, "ch"), s.rate
+    )
     activities = _names(ACTIVITIES, s.activities, "activity")
     shape = (s.sensors, s.channels)
     habits = []
@@ -86,7 +88,7 @@ def _move(
     wave = np.sin(turn + phase[0]) + 0.4 * np.sin(2 * turn + phase[1])
     drift = 0.1 * np.sin(2 * np.pi * 0.05 * time[:, None, None] + phase[1])
     noise = rng.normal(0, s.noise, (len(time), *size.shape))
-    return (posture + size * wave + drift + noise).astype(np.float32)
+    return np.asarray(posture + size * wave + drift + noise, dtype=np.float32)
 
 
 def _names(known: tuple[str, ...], count: int, other: str) -> tuple[str, ...]:

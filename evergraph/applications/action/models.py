@@ -18,7 +18,13 @@ from evergraph.applications.action.propagation import propagated
 from evergraph.applications.action.scaling import Standardize
 from evergraph.applications.action.windows import INSTANTS
 from evergraph.feature_graph import Neighbors
-from evergraph.layers import FeatureAttention, FeatureNorm, FeatureTransform, Readout, TransformBlock
+from evergraph.layers import (
+    FeatureAttention,
+    FeatureNorm,
+    FeatureTransform,
+    Readout,
+    TransformBlock,
+)
 
 Relation = Literal["feature-graph", "identity", "mean", "none"]
 HOPS = 2
@@ -188,7 +194,8 @@ class GraphNetwork(nn.Module):
         count = self.around.sum(-1, keepdim=True).clamp(min=1)
         share = (self.around / count).to(x.dtype)
         if self.attentions:
-            weight = attend(self.attentions[layer], x, self.around)
+            attention: Any = self.attentions[layer]
+            weight = attend(attention, x, self.around)
             share = weight / count if self.relation == "feature-graph" else weight
         share = share if share.dim() == 4 else share.unsqueeze(0)
         total = share.transpose(0, 1) @ x.flatten(2)

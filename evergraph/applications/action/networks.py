@@ -38,9 +38,7 @@ OTHERS: dict[str, Callable[..., nn.Module]] = {
 NETWORKS: tuple[str, ...] = (*GRAPHS, *OTHERS)
 
 
-def network(
-    name: str, layout: Layout, features: int, seed: int = 0, **settings: Any
-) -> nn.Module:
+def network(name: str, layout: Layout, features: int, seed: int = 0, **settings: Any) -> nn.Module:
     """A network for windows of a layout; it has no classes yet and grows as they come.
 
     Example:

@@ -104,7 +104,9 @@ class Follower:
         samples = window.reshape(shape).astype(np.float32)
         gone = ~np.isfinite(samples)
         missing = tuple(
-            name for name, lost in zip(layout.sensors, gone.any((0, 2)), strict=True) if lost
+            name
+            for name, lost in zip(layout.sensors, np.asarray(gone.any((0, 2))), strict=True)
+            if lost
         )
         if missing:
             usual = self.recognizer.learner.model.scaling.mean.numpy()

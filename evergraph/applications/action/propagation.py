@@ -11,7 +11,6 @@ from evergraph.applications.action.kernels import propagate, propagate_backward
 from evergraph.feature_graph import feature_adjacency, normalize
 
 
-
 def propagated(x: Tensor, mean: Tensor) -> Tensor:
     """What every feature collects from its feature graph, Eqs. (4)-(6) and `Â x` of Eq. (8).
 
@@ -31,7 +30,7 @@ def propagated(x: Tensor, mean: Tensor) -> Tensor:
         torch.Size([2, 3, 1, 4])
     """
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
-        out: Tensor = _Propagated.apply(x, mean)
+        out: Tensor = _Propagated.apply(x, mean)  # type: ignore[no-untyped-call]
         return out
     hat = normalize(feature_adjacency(x, mean.movedim(0, -3)))
     return (hat @ x.unsqueeze(-3).unsqueeze(-1)).squeeze(-1).movedim(-3, 0)

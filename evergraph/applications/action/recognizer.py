@@ -102,9 +102,7 @@ class Recognizer:
         self.activities = list(activities)
         self.windowing = Windowing(settings.length, settings.stride)
         features = self.windowing.features
-        model: Any = network(
-            settings.model, layout, features, settings.seed, rate=settings.dropout
-        )
+        model: Any = network(settings.model, layout, features, settings.seed, rate=settings.dropout)
         self.learner = Learner(
             model,
             Replay(),
@@ -183,11 +181,11 @@ class Recognizer:
         confusion = np.zeros((size, size), dtype=int)
         np.add.at(confusion, (windows.target.numpy(), found.numpy()), 1)
         right, true, told = np.diagonal(confusion), confusion.sum(1), confusion.sum(0)
-        shown = [i for i in range(size) if true[i]]
+        there = [i for i in range(size) if true[i]]
         return Score(
             float(right.sum() / confusion.sum()),
-            {self.activities[i]: float(right[i] / true[i]) for i in shown},
-            {self.activities[i]: float(right[i] / max(told[i], 1)) for i in shown},
+            {self.activities[i]: float(right[i] / true[i]) for i in there},
+            {self.activities[i]: float(right[i] / max(told[i], 1)) for i in there},
             confusion.tolist(),
             tuple(self.activities),
             len(windows),

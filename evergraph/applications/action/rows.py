@@ -87,9 +87,7 @@ def parse_header(names: Sequence[str], source: str) -> Header:
     order = tuple(signals[s, c] for s in sensors for c in channels)
     used = {columns.index(TIME), label, subject, *order}
     ignored = tuple(name for place, name in enumerate(columns) if place not in used)
-    return Header(
-        source, sensors, channels, columns.index(TIME), label, subject, order, ignored
-    )
+    return Header(source, sensors, channels, columns.index(TIME), label, subject, order, ignored)
 
 
 class Rows:
@@ -169,7 +167,10 @@ class Rows:
         label, subject = self.header.label, self.header.subject
         labels = [row[label].strip() if label >= 0 else "" for row in rows]
         return Block(
-            table[:, 0], values, labels, [row[subject].strip() if subject >= 0 else "" for row in rows]
+            table[:, 0],
+            values,
+            labels,
+            [row[subject].strip() if subject >= 0 else "" for row in rows],
         )
 
 

@@ -38,8 +38,10 @@ class Standardize(nn.Module):
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
         """Add windows `(B, 2 S, C, F)` to the statistics: the same in any number of parts."""
-        if not len(x):
-            return
+        for part in x.split(1000):
+            self._add(part)
+
+    def _add(self, x: Tensor) -> None:
         values = x.double().reshape(len(x), INSTANTS, *self.mean.shape, -1)
         count = values[:, :, 0, 0].numel()
         mean = values.mean((0, 1, 4))
@@ -59,5 +61,7 @@ class Standardize(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Scale windows `(B, 2 S, C, F)`."""
         shape = (1, INSTANTS * self.mean.shape[0], self.mean.shape[1], 1)
-        mean, deviation = (part.repeat(INSTANTS, 1).view(shape) for part in (self.mean, self.deviation))
+        mean, deviation = (
+            part.repeat(INSTANTS, 1).view(shape) for part in (self.mean, self.deviation)
+        )
         return (x - mean) / deviation

@@ -102,7 +102,9 @@ def _groups(
     for name in names:
         members = places[name]
         if stream == "paper":  # activities in their order, windows in the order of time
-            members = sorted(members, key=lambda n: data.activities.index(data.recordings[n].activity))
+            members = sorted(
+                members, key=lambda n: data.activities.index(data.recordings[n].activity)
+            )
             order = np.concatenate([np.flatnonzero(source == n) for n in members])
         else:
             order = rng.permutation(np.flatnonzero(np.isin(source, members)))

@@ -8,7 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evergraph.applications.action.experiment import Config, Record, run, summarize
+from evergraph.applications.action.experiment import (
+    Config,
+    Prepared,
+    Record,
+    prepare,
+    run,
+    summarize,
+)
 from evergraph.applications.action.recording import Recordings
 
 GRAPH_MODELS = ("fgn", "gat", "gcn", "appnp", "gat-plain", "gcn-plain")
@@ -89,22 +96,26 @@ def cells(tables: tuple[str, ...] = TABLES, seeds: int = 5, **changes: Any) -> l
 
 def search(
     data: Recordings, report: Callable[[str, int, int], None], models: tuple[str, ...] = MODELS
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """Try the same learning rates for every network on validation windows.
 
-    Those are the last eighth of the training part; half of the training windows are used, once
-    over, so that the choice costs less than the runs. The test part is never looked at.
+    Those are the last eighth of the training part, after one pass over the rest, so that the
+    choice costs less than the runs. The test part is never looked at.
     """
-    rows = []
+    base = Config(epochs=1, validation=True)
+    ready = prepare(base, data)
     for model in models:
         for lr in RATES:
-            config = Config(model=model, lr=lr, stride=50, epochs=1, validation=True)
-            name = f"{model}, lr {lr}"
-            record, _ = run(
-                config, data, 0, lambda seen, total, _, name=name: report(name, seen, total)
-            )
-            rows.append({"model": model, "lr": lr, "validation_accuracy": record.accuracy})
-    return rows
+            follow = _named(report, f"{model}, lr {lr}")
+            record, _ = run(replace(base, model=model, lr=lr), data, 0, follow, ready)
+            yield {"model": model, "lr": lr, "validation_accuracy": record.accuracy}
+
+
+def _named(report: Callable[[str, int, int], None], name: str) -> Callable[[int, int, float], None]:
+    def follow(seen: int, total: int, accuracy: float) -> None:
+        report(name, seen, total)
+
+    return follow
 
 
 @dataclass
@@ -153,15 +164,21 @@ def fill(
         report: called with what is run, the windows seen and all windows.
     """
     known = ledger.read()
+    ready: dict[tuple[object, ...], Prepared] = {}
     for number in range(max(cell.runs for cell in plan)):
         for cell in plan:
             if number >= cell.runs or (cell.key, number) in known:
                 continue
             config, seed = cell.config_of(number, data)
-            name = f"{cell.key}, run {number + 1} of {cell.runs}"
-            record, _ = run(
-                config, data, seed, lambda seen, total, _, name=name: report(name, seen, total)
-            )
+            follow = _named(report, f"{cell.key}, run {number + 1} of {cell.runs}")
+            shape = (config.split, config.left_out, config.length, config.stride)
+            if shape not in ready:
+                ready = (
+                    {shape: prepare(config, data)}
+                    if config.left_out
+                    else {**ready, shape: prepare(config, data)}
+                )
+            record, _ = run(config, data, seed, follow, ready[shape])
             entry = {
                 "key": cell.key, "number": number, "seed": seed, "config": asdict(config),
                 "record": asdict(record), **evidence,

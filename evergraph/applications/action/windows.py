@@ -64,8 +64,8 @@ class Windows:
 
     def select(self, index: Tensor) -> Windows:
         """The windows at these places."""
-        parts = (part[index] for part in (self.x, self.target, self.source, self.start))
-        return Windows(*parts, skipped=self.skipped)
+        x, target, source, start = self.x, self.target, self.source, self.start
+        return Windows(x[index], target[index], source[index], start[index], self.skipped)
 
     def batch(self, index: Tensor, task: int = -1) -> Batch:
         """The windows at these places as a batch; the network knows who neighbors whom."""
@@ -113,9 +113,10 @@ def cut(
             f"no recording holds a window of {windowing.length} samples: {skipped} are shorter; "
             "record longer or take shorter windows"
         )
-    x = torch.from_numpy(np.concatenate(pieces))
-    parts = (torch.from_numpy(np.concatenate(part)) for part in (targets, sources, starts))
-    return Windows(x, *parts, skipped=skipped)
+    x, target, source, start = (
+        torch.from_numpy(np.concatenate(part)) for part in (pieces, targets, sources, starts)
+    )
+    return Windows(x, target, source, start, skipped)
 
 
 def nodes(samples: Array, first: Array, length: int) -> Array:
