@@ -154,7 +154,8 @@ def predict(
         step = max(1, round(stride * recognizer.layout.rate))
         if not as_json:
             typer.echo("time,activity,probability,missing")
-        for made, follower in follow(recognizer, lines, source, step):
+        for made, state in follow(recognizer, lines, source, step):
+            follower = state
             typer.echo(_line(made, as_json))
             sys.stdout.flush()
             if picture is not None:

@@ -155,7 +155,7 @@ def _draw(figures: Any, cells: list[dict[str, Any]], activities: Any, folder: Pa
     if shown:
         figures.stream_accuracy(shown, folder / "action_stream.png")
         few = [cell for cell in shown if cell["model"] in ("fgn", "gat", "appnp", "cnn")]
-        figures.per_class(few, activities, folder / "action_classes.png")
+        figures.per_class(few or shown, activities, folder / "action_classes.png")
     for cell in lifelong:
         if cell["model"] == "fgn":
             figures.confusion_matrix(cell["confusion"], activities, folder / "action_confusion.png")

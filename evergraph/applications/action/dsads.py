@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -26,6 +27,7 @@ ACTIVITIES = (
     "jumping", "basketball",
 )  # fmt: skip
 SEGMENT = 125
+ARRAYS = ("x", "scale", "activity", "subject")
 _PLACE = re.compile(r"a(\d+)[/\\]p(\d+)[/\\]s(\d+)\.txt$")
 
 
@@ -33,13 +35,14 @@ def read_npz(path: Path) -> Recordings:
     """Read the compressed file."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            missing = {"x", "scale", "activity", "subject"} - set(file.files)
-            if missing:
-                raise ValueError(f"{path} must hold the arrays {', '.join(sorted(missing))} too")
-            x, scale = file["x"], file["scale"].astype(np.float32)
-            activity, subject = file["activity"], file["subject"]
-    except (OSError, EOFError) as error:
+            arrays = {name: file[name] for name in ARRAYS if name in file.files}
+    except (OSError, EOFError, ValueError, BadZipFile, AttributeError) as error:
         raise ValueError(f"{path} is not a readable .npz file: {error}") from error
+    missing = [name for name in ARRAYS if name not in arrays]
+    if missing:
+        raise ValueError(f"{path} must hold the arrays {', '.join(missing)} too")
+    x, scale = arrays["x"], arrays["scale"].astype(np.float32)
+    activity, subject = arrays["activity"], arrays["subject"]
     if x.ndim != 3 or x.shape[1:] != (SEGMENT, 45):
         raise ValueError(f"x of {path} must have shape (N, {SEGMENT}, 45), got {x.shape}")
     groups = {}

@@ -36,7 +36,8 @@ class Config:
         split: `time`, the paper's, or `subjects`, who are left out.
         left_out: the subjects to test on, for the split by subjects.
         stream: see `streams.schedule`.
-        method: `replay`, `finetune`, `analytic`; regular learning is `finetune` on shuffled windows.
+        method: `replay`, `finetune` or `analytic`; regular learning is `finetune` on shuffled
+            windows.
         memory: windows at the most.
         memory_bytes: bytes at the most.
         memory_rule: see `evergraph.memory`.
@@ -62,8 +63,8 @@ class Config:
     stride: int = 100
     test_stride: int = 100
     batch_size: int = 100
-    epochs: int = 3
-    replay_batches: int = 2
+    epochs: int = 2
+    replay_batches: int = 1
     lr: float = 4e-3
     dropout: float = 0.1
     averaging: float = 0.98

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from evergraph.applications.action.recording import Array, Layout, Recording, Recordings
-from evergraph.applications.action.resample import Resampler, check_rate
+from evergraph.applications.action.resample import Resampler, check_rate, join
 from evergraph.applications.action.rows import Block, Header, read_file
 
 RATE = 25.0
@@ -64,10 +65,10 @@ def recordings_of(
     kinds = list(zip(labels, subjects, strict=True))
     edges = [0, *(i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]), len(kinds)]
     made: list[Recording] = []
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         resampler = Resampler(layout.rate)
         pieces = resampler.feed(block.time[first:last], block.values[first:last][:, order])
-        for piece in pieces + resampler.flush():
+        for piece in join(pieces + resampler.flush()):
             for start, samples in _whole(piece.samples):
                 shape = (-1, len(layout.sensors), len(layout.channels))
                 made.append(
@@ -111,7 +112,8 @@ def _note(path: Path, samples: Array, start: float, layout: Layout, notes: list[
         if count:
             first = start + int(np.argmax(missing[:, number])) / layout.rate
             notes.append(
-                f"{path.name}: {count / layout.rate:g} s without {sensor}, from {first:g} s, cut out"
+                f"{path.name}: {count / layout.rate:g} s without {sensor}, "
+                f"from {first:g} s on, cut out"
             )
 
 

@@ -58,6 +58,7 @@ class Follower:
     resampler: Resampler = field(init=False)
     _samples: Array = field(init=False, repr=False)
     _start: float = 0.0
+    _skip: int = 0  # samples that no window needs, when the stride is longer than a window
 
     def __post_init__(self) -> None:
         """Start with nothing."""
@@ -78,8 +79,8 @@ class Follower:
     def _follow(self, pieces: list[Piece]) -> list[Prediction]:
         made: list[Prediction] = []
         for piece in pieces:
-            if piece.fresh or not len(self._samples):
-                self._samples, self._start = piece.samples, piece.start
+            if piece.fresh:
+                self._samples, self._start, self._skip = piece.samples, piece.start, 0
             else:
                 self._samples = np.concatenate([self._samples, piece.samples])
             made += self._windows()
@@ -87,16 +88,21 @@ class Follower:
 
     def _windows(self) -> list[Prediction]:
         made: list[Prediction] = []
-        length, rate = self.recognizer.settings.length, self.recognizer.layout.rate
+        length = self.recognizer.settings.length
+        self._advance(self._skip)
         while len(self._samples) >= length:
             window = self._samples[:length]
             silent = np.flatnonzero(~np.isfinite(window).any(axis=1))
             step = int(silent[-1]) + 1 if len(silent) else self.stride
             if not len(silent):
                 made.append(self._predict(window))
-            self._samples = self._samples[step:]
-            self._start += step / rate
+            self._advance(step)
         return made
+
+    def _advance(self, step: int) -> None:
+        gone = min(step, len(self._samples))
+        self._samples, self._skip = self._samples[gone:], step - gone
+        self._start += gone / self.recognizer.layout.rate
 
     def _predict(self, window: Array) -> Prediction:
         layout = self.recognizer.layout

@@ -14,10 +14,11 @@ from torch import Tensor
 from evergraph.applications.action.networks import network
 from evergraph.applications.action.recording import Layout, Recording, Recordings
 from evergraph.applications.action.windows import Windowing, Windows, as_batch, cut
+from evergraph.batch import Batch
 from evergraph.checkpoint import CheckpointError, read_checkpoint
 from evergraph.learner import Learner, Training
-from evergraph.memory import ClassBalanced
-from evergraph.methods import Replay
+from evergraph.memory import Reservoir
+from evergraph.methods import Finetune, Replay
 
 FILE = "recognizer.safetensors"
 CHUNK = 100
@@ -34,7 +35,7 @@ class Settings:
         memory_bytes: bytes that they may take, or None.
         batch_size: windows that are learned together.
         epochs: passes over the recordings in training.
-        learn_epochs: passes over a new recording.
+        learn_batches: how many batches a new recording is learned in, at the least.
         replay_batches: batches from memory for each new one.
         lr, dropout, averaging: see `evergraph.learner.Training`.
         seed: of everything random.
@@ -47,11 +48,11 @@ class Settings:
     memory_bytes: int | None = None
     batch_size: int = 100
     epochs: int = 3
-    learn_epochs: int = 4
+    learn_batches: int = 60
     replay_batches: int = 2
     lr: float = 4e-3
     dropout: float = 0.1
-    averaging: float = 0.98
+    averaging: float = 0.95
     seed: int = 0
 
 
@@ -75,6 +76,16 @@ class Score:
     windows: int
 
 
+class Rehearse(Finetune):
+    """Learn windows that are in memory already, with others from memory beside them."""
+
+    def observe(self, learner: Learner, batch: Batch) -> None:
+        """Learn from a batch once more."""
+        super().observe(learner, batch)
+        for old in learner.replay():
+            learner.descend(learner.loss(old))
+
+
 class Recognizer:
     """Learns activities from recordings and tells them apart.
 
@@ -86,8 +97,8 @@ class Recognizer:
     Example:
         >>> from evergraph.applications.action.generate import generate
         >>> data = generate()
-        >>> recognizer = Recognizer(data.layout, settings=Settings(epochs=2))
-        >>> recognizer.learn(data.recordings, epochs=2)
+        >>> recognizer = Recognizer(data.layout, settings=Settings(model="mlp"))
+        >>> too_short = recognizer.learn(data.recordings, epochs=2)
         >>> recognizer.evaluate(data.recordings).accuracy > 0.9
         True
     """
@@ -106,7 +117,7 @@ class Recognizer:
         self.learner = Learner(
             model,
             Replay(),
-            ClassBalanced(settings.memory, settings.memory_bytes, seed=settings.seed),
+            Reservoir(settings.memory, settings.memory_bytes, seed=settings.seed),
             Training(
                 optimizer="adam",
                 lr=settings.lr,
@@ -134,7 +145,8 @@ class Recognizer:
 
         Args:
             recordings: all with an activity.
-            epochs: passes over them; memory is replayed in each.
+            epochs: passes over them, memory is replayed in each; by default as many as it takes to
+                learn `learn_batches` batches.
             rescale: update the scale of the signals too.
             report: called with the batches learned and all batches.
         """
@@ -147,13 +159,21 @@ class Recognizer:
         if rescale or not self.learner.classes:
             self.learner.model.scaling.update(windows.x)
         self.activities = activities
-        passes = self.settings.learn_epochs if epochs is None else epochs
         rng, size = np.random.default_rng(self.settings.seed), self.settings.batch_size
-        order = [torch.from_numpy(rng.permutation(len(windows))).split(size) for _ in range(passes)]
-        batches = [index for one in order for index in one]
-        for done, index in enumerate(batches):
-            self.learner.observe(windows.batch(index))
-            report(done + 1, len(batches))
+        batches = -(-len(windows) // size)
+        passes = epochs or -(-self.settings.learn_batches // batches)
+        again = Rehearse() if self.learner.classes else Finetune()
+        first, done = self.learner.method, 0
+        total = passes * batches
+        try:
+            for number in range(passes):
+                self.learner.method = again if number else first  # memory takes every window once
+                for index in torch.from_numpy(rng.permutation(len(windows))).split(size):
+                    self.learner.observe(windows.batch(index))
+                    done += 1
+                    report(done, total)
+        finally:
+            self.learner.method = first
         return windows.skipped
 
     # -- predicting -------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""From samples at any times to samples at one rate: the same numbers for a file and for a stream."""
+"""From samples at any times to samples at one rate: the same for a file and for a stream."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -61,7 +62,7 @@ class Resampler:
         before = np.concatenate([[time[0] if self._last is None else self._last], time[:-1]])
         starts = np.flatnonzero(time - before > self.max_gap + 1e-9)
         edges = [0, *starts.tolist(), len(time)]
-        for first, last in zip(edges, edges[1:], strict=False):
+        for first, last in pairwise(edges):
             if first == last:
                 continue
             if self._last is None:
@@ -131,8 +132,11 @@ class Resampler:
         row = np.arange(len(place))[:, None]
         early = (self._time <= center + slack)[:, None] & known
         late = (self._time >= center - slack)[:, None] & known
-        left = np.maximum.accumulate(np.where(early, row, -1), axis=0)
-        right = np.minimum.accumulate(np.where(late, row, len(place))[::-1], axis=0)[::-1]
+        before = np.maximum.accumulate(np.where(known, row, -1), axis=0)
+        after = np.minimum.accumulate(np.where(known, row, len(place))[::-1], axis=0)[::-1]
+        none = np.full((1, known.shape[1]), -1)
+        left = np.where(early, row, np.concatenate([none, before[:-1]]))
+        right = np.where(late, row, np.concatenate([after[1:], none + 1 + len(place)]))
         chosen = slice(first - self._first, last - self._first)
         left, right, center = left[chosen], right[chosen], center[chosen, None]
         has_left, has_right = left >= 0, right < len(place)
@@ -147,6 +151,18 @@ class Resampler:
         near_a, near_b = has_left & (center - ta <= one), has_right & (tb - center <= one)
         alone = np.where(near_a, a, np.where(near_b, b, np.nan))
         return np.where(between, a + share * (b - a), alone)
+
+
+def join(pieces: list[Piece]) -> list[Piece]:
+    """Pieces that go on where the last one ended, in one."""
+    out: list[Piece] = []
+    for piece in pieces:
+        if piece.fresh or not out:
+            out.append(piece)
+        else:
+            samples = np.concatenate([out[-1].samples, piece.samples])
+            out[-1] = Piece(out[-1].start, samples, out[-1].fresh)
+    return out
 
 
 def rate_of(time: Array) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from scipy.io import loadmat
+from scipy.io.matlab import MatReadError
 
 from evergraph.applications.action.recording import Array, Layout, Recording, Recordings, fill
 
@@ -93,7 +94,7 @@ def _trial(path: Path, action: int) -> Array:
 def _load(path: Path, variable: str) -> Array:
     try:
         file: dict[str, Any] = loadmat(path)
-    except (OSError, ValueError, NotImplementedError, TypeError) as error:
+    except (OSError, ValueError, NotImplementedError, TypeError, MatReadError) as error:
         raise ValueError(f"{path} is not a readable .mat file: {error}") from error
     if variable not in file:
         raise ValueError(f"{path} must hold the variable {variable}")
