@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from evergraph.applications.action.models import (
+    ConvolutionBlock,
     Convolutions,
     GraphNetwork,
     Perceptron,
+    WindowGraph,
     attend,
     neighborhoods,
     signals,
@@ -103,7 +105,16 @@ def test_attention_is_that_of_packed_neighbors():
 def test_one_layer_is_the_library_s_network_on_packed_neighbors(attention, hops):
     x = torch.randn(4, 6, 2, 5)
     ours = GraphNetwork(
-        3, 2, 5, 4, attention=attention, hops=hops, channels=(3,), widths=(4,), rate=0.0
+        3,
+        2,
+        5,
+        4,
+        attention=attention,
+        hops=hops,
+        channels=(3,),
+        kernels=None,
+        widths=(4,),
+        rate=0.0,
     ).eval()
     ours.scaling.update(x)
     library = FGN(
@@ -118,7 +129,7 @@ def test_one_layer_is_the_library_s_network_on_packed_neighbors(attention, hops)
 
 def test_the_second_layer_finds_neighbors_transformed_by_their_own_graphs():
     x = torch.randn(2, 4, 2, 5, dtype=torch.float64)
-    model = GraphNetwork(2, 2, 5, 3, channels=(3, 2), widths=(4, 3)).double().eval()
+    model = GraphNetwork(2, 2, 5, 3, channels=(3, 2), kernels=None, widths=(4, 3)).double().eval()
     model.scaling.update(x)
     y = model.scaling(x)
     for attention, block in zip(model.attentions, model.blocks, strict=True):
@@ -167,19 +178,41 @@ def test_identity_sees_no_neighbor_and_the_feature_graph_does():
         assert bool(change > 1e-6) == differs, name
 
 
+def sizes_of(model, x):
+    """The nodes after each layer."""
+    for layer, block in enumerate(model.blocks):
+        x = block(WindowGraph(x, model.collect(x, layer)))[0]
+        yield x
+
+
+def test_a_convolution_block_is_a_circulant_matrix():
+    block = ConvolutionBlock(4, 3, kernel=3, rate=0.0).double().eval()
+    x, around = torch.randn(2, 5, 2, 8).double(), torch.randn(1, 2, 5, 2, 8).double()
+    weight = torch.zeros(3, 8, 4, 8, dtype=torch.float64)  # W of Eq. (8), any pair of features
+    for f in range(8):
+        for reach in range(3):
+            weight[:, f, :, (f + reach - 1) % 8] += block.layer.weight[:, :, reach]
+    both = torch.cat([around[0], x], dim=2)
+    y = torch.einsum("dfcg,bncg->bndf", weight, both) + block.layer.bias[:, None]
+    y = block.norm(y)[0].relu().unflatten(-1, (4, 2)).amax(-1)
+    torch.testing.assert_close(block(WindowGraph(x, around))[0], y)
+
+
 def test_the_paper_s_sizes_and_equal_parameters():
     layout = Layout(tuple("abcde"), tuple("uvwxy"), 30.0)
     fgn = network("fgn", layout, features=25)
-    assert fgn.blocks[0].layer.shape == (32, 12)
+    assert [tuple(y.shape[1:]) for y in sizes_of(fgn, torch.randn(2, 10, 5, 25))] == [
+        (10, 32, 12), (10, 32, 6),
+    ]  # fmt: skip
+    assert network("fgn-dense", layout, 25).blocks[0].layer.shape == (32, 12)
     wide = Layout(tuple("abcde"), tuple("stuvwxyz1"), 25.0)
     count = {}
-    for name in ("fgn", "gat", "cnn", "mlp"):
+    for name in ("fgn", "gat", "cnn"):
         model = network(name, wide, 25)
         model.grow(19)
         count[name] = sum(p.numel() for p in model.parameters())
     assert count["fgn"] == count["gat"]
     assert abs(count["cnn"] / count["fgn"] - 1) < 0.05
-    assert abs(count["mlp"] / count["fgn"] - 1) < 0.05
 
 
 def test_signals_are_in_the_order_of_time():

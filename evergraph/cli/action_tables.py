@@ -112,6 +112,62 @@ def bench_action(
     publish(result, as_json, out, table)
 
 
+def bench_action_stream(
+    data: Annotated[
+        str | None,
+        typer.Option(help="Recordings, as for `action train`; default: DSADS in --data-root."),
+    ] = None,
+    activity: Annotated[str, typer.Option(help="What to teach last.")] = "rowing",
+    subject: Annotated[str, typer.Option(help="Whose recording teaches it.")] = "p1",
+    seconds: Annotated[float, typer.Option(help="Recorded time to feed.")] = 3600.0,
+    speed: Annotated[float, typer.Option(help="How many times faster than real time.")] = 100.0,
+    stride: Annotated[int, typer.Option(help="Samples between training windows.")] = 100,
+    epochs: Annotated[int, typer.Option(help="Passes over the known activities.")] = 3,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Teach a trained model one new activity, then feed it an hour of samples through a pipe.
+
+    The model knows all activities but one and learns that from a single recording of one person:
+    its recall, and what the others lose. Then `evergraph action predict` reads samples at many
+    times real time: how far it lags behind, and whether its memory grows.
+    """
+    import tempfile
+
+    from evergraph.applications.action.recognizer import Settings
+    from evergraph.applications.action.sources import load
+    from evergraph.bench.action_stream import pipe, teach
+
+    evidence = provenance()
+    use_threads(1)
+    with complaints(), progress(as_json) as shown, tempfile.TemporaryDirectory() as folder:
+        task = shown.add_task("learning", total=None)
+
+        def report(done: int, total: int) -> None:
+            shown.update(task, completed=done, total=total)
+
+        recordings = load(str(data or _dsads(data_root)))
+        settings = Settings(stride=stride, epochs=epochs)
+        lesson, recognizer = teach(recordings, activity, subject, settings, report)
+        recognizer.save(Path(folder))
+        shown.update(task, description="an hour through a pipe")
+        stream = pipe(Path(folder), recordings, seconds, speed, report)
+    config = {"stride": stride, "epochs": epochs, "seed": settings.seed, "data": recordings.name}
+    result = {**evidence, "config": config, "lesson": lesson, "pipe": stream}
+
+    def table() -> Table:
+        rows = [["what", "value"]]
+        for part in (lesson, stream):
+            for name, value in part.items():
+                if not isinstance(value, list):
+                    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+                    rows.append([name.replace("_", " "), shown])
+        return _table("A recognizer at work", rows)
+
+    publish(result, as_json, out, table)
+
+
 def _dsads(data_root: Path | None) -> Path:
     if data_root is None or not (data_root / DSADS).is_file():
         raise ValueError(

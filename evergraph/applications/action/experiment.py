@@ -60,7 +60,7 @@ class Config:
     memory_bytes: int | None = None
     memory_rule: str = "reservoir"
     length: int = 50
-    stride: int = 100
+    stride: int = 150
     test_stride: int = 100
     batch_size: int = 100
     epochs: int = 2

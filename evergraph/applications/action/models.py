@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, leaky_relu
+from torch.nn.functional import batch_norm, dropout, leaky_relu
 
 from evergraph.applications.action.propagation import propagated
 from evergraph.applications.action.scaling import Standardize
@@ -97,6 +97,51 @@ class WindowGraph:
         return self.nodes.new_zeros(0, planes * channels, features)
 
 
+def normalized(norm: FeatureNorm, z: Tensor) -> Tensor:
+    """What the layer computes, by torch's own operator: every node is present here."""
+    parameters = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    return batch_norm(z, *parameters, norm.training, norm.momentum, norm.eps)
+
+
+def pooled(z: Tensor) -> Tensor:
+    """The larger of each two neighboring features: `(*, F)` to `(*, F // 2)`."""
+    even = z[..., : z.shape[-1] // 2 * 2]
+    return torch.maximum(even[..., ::2], even[..., 1::2])
+
+
+class ConvolutionBlock(nn.Module):
+    """Eq. (8) with a band for W: `dropout(pool(relu(norm(W * [Â x, x]))))`.
+
+    Features are moments in time, and what a movement means does not depend on when it begins: W
+    has the same numbers along its diagonals, around the end, as in the authors' code. Two
+    neighboring moments are pooled into one, so that F becomes F // 2.
+
+    Args:
+        in_channels: channels of what is collected.
+        out_channels: C of the output.
+        kernel: how many moments W reaches over, an odd number.
+        rate: of dropout.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel: int, rate: float) -> None:
+        super().__init__()
+        self.layer = nn.Conv1d(
+            in_channels, out_channels, kernel, padding=kernel // 2, padding_mode="circular"
+        )
+        self.norm = FeatureNorm(out_channels)
+        self.rate = rate
+
+    def forward(self, graph: WindowGraph) -> tuple[Tensor, None, Tensor]:
+        """The new nodes `(B, N, D, F // 2)`, as a `TransformBlock` gives them."""
+        x = graph.nodes
+        y = graph.propagate(x)
+        if self.layer.in_channels > y.shape[2]:
+            y = torch.cat([y, x], dim=2)
+        y = pooled(normalized(self.norm, self.layer(y.flatten(0, 1)))).relu()
+        y = dropout(y.view(*x.shape[:2], *y.shape[1:]), self.rate, self.training)
+        return y, None, y.new_zeros(y.shape[2])
+
+
 class GraphNetwork(nn.Module):
     """Two transform layers (Eq. 8) on the graph of a window, and a classifier of all its nodes.
 
@@ -116,7 +161,9 @@ class GraphNetwork(nn.Module):
         together: all nodes in one neighborhood, with the node itself.
         concatenate: keep x beside what is collected.
         channels: C after each layer.
-        widths: F after each layer.
+        kernels: reach of W in each layer, see `ConvolutionBlock`; F is halved by each. None takes
+            W as it is in Eq. (8), any matrix, and needs `widths`.
+        widths: F after each layer, without kernels.
         rate: of dropout after each layer.
         teleport: after the layers, mix all nodes and keep this share of each (APPNP); 1 does not.
     """
@@ -134,6 +181,7 @@ class GraphNetwork(nn.Module):
         together: bool = False,
         concatenate: bool = True,
         channels: tuple[int, ...] = (32, 32),
+        kernels: tuple[int, ...] | None = (5, 3),
         widths: tuple[int, ...] = (12, 6),
         rate: float = 0.2,
         teleport: float = 1.0,
@@ -145,11 +193,19 @@ class GraphNetwork(nn.Module):
         self.around = neighborhoods(sensors, hops, together)
         planes = 0 if relation == "none" else len(self.around)
         self.blocks, self.attentions = nn.ModuleList(), nn.ModuleList()
+        if kernels is not None:
+            widths = tuple(features >> (layer + 1) for layer in range(len(channels)))
         depths, sizes = (in_channels, *channels), (features, *widths)
+        if min(sizes) < 1:
+            raise ValueError(f"{len(channels)} layers need more than {features} samples an instant")
         for layer in range(len(channels)):
             c, d, f, g = depths[layer], depths[layer + 1], sizes[layer], sizes[layer + 1]
-            transform = FeatureTransform(c, f, d, g, concatenate, planes)
-            self.blocks.append(TransformBlock(transform, rate))
+            if kernels is None:
+                transform = FeatureTransform(c, f, d, g, concatenate, planes)
+                self.blocks.append(TransformBlock(transform, rate))
+            else:
+                inputs = (planes + concatenate) * c
+                self.blocks.append(ConvolutionBlock(inputs, d, kernels[layer], rate))
             if attention and relation not in ("none", "identity"):
                 self.attentions.append(FeatureAttention(c, f))
         self.readout = Readout(INSTANTS * sensors * depths[-1], sizes[-1], num_classes)
@@ -233,8 +289,7 @@ class Perceptron(nn.Module):
         """Logits `(B, K)` of windows `(B, 2 S, C, F)`."""
         y = self.scaling(x).flatten(1)
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            normal, _ = norm(layer(y).unsqueeze(-1))
-            y = dropout(normal.squeeze(-1).relu(), self.rate, self.training)
+            y = dropout(normalized(norm, layer(y)).relu(), self.rate, self.training)
         out: Tensor = self.readout(y.unsqueeze(-1), y.new_zeros(y.shape[1]))
         return out
 
@@ -250,7 +305,7 @@ class Convolutions(nn.Module):
         sensors: int,
         in_channels: int,
         num_classes: int = 0,
-        channels: tuple[int, ...] = (64, 208, 400),
+        channels: tuple[int, ...] = (32, 56, 104),
         kernel: int = 5,
         rate: float = 0.2,
     ) -> None:
@@ -273,9 +328,9 @@ class Convolutions(nn.Module):
         """Logits `(B, K)` of windows `(B, 2 S, C, F)`."""
         y = signals(self.scaling(x))
         for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
-            y = norm(layer(y))[0].relu()
+            y = normalized(norm, layer(y)).relu()
             if number + 1 < len(self.layers):
-                y = nn.functional.max_pool1d(y, 2)
+                y = pooled(y)
         y = torch.cat([y.mean(-1), y.amax(-1)], dim=1)
         y = dropout(y, self.rate, self.training)
         out: Tensor = self.readout(y.unsqueeze(-1), y.new_zeros(y.shape[1]))

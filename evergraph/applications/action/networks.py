@@ -28,6 +28,9 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "fgn-one-hop": {"hops": 1},
     "fgn-uniform": {"attention": False},
     "fgn-bare": {"concatenate": False},
+    # W of Eq. (8) without any restriction
+    "fgn-dense": {"kernels": None},
+    "gat-dense": {"kernels": None, "relation": "mean"},
 }  # fmt: skip
 OTHERS: dict[str, Callable[..., nn.Module]] = {
     "mlp": Perceptron,
