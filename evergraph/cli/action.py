@@ -54,7 +54,7 @@ def train(
     model: Annotated[
         str, typer.Option(help="fgn, gat, gcn, appnp, mlp, cnn, or another network.")
     ] = "fgn",
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the recordings.")] = 3,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the recordings.")] = 2,
     length: Annotated[int, typer.Option(help="Samples in a window: two instants.")] = 50,
     stride: Annotated[int, typer.Option(help="Samples from one window to the next.")] = 25,
     memory: Annotated[int, typer.Option(help="Windows kept to go on learning.")] = 5000,

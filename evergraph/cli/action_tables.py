@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +29,13 @@ def paper_action(
     runs: Annotated[
         Path, typer.Option(help="Runs are written down here, and not made again.")
     ] = Path("out/action_runs.jsonl"),
+    search: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take the learning rate of each network from this file; if it is not there, "
+            "search on validation windows first and write it."
+        ),
+    ] = None,
     pictures: Annotated[Path | None, typer.Option(help="Folder for the pictures.")] = None,
     only_show: Annotated[bool, typer.Option(help="Make no runs, show those at hand.")] = False,
     data_root: DataRoot = None,
@@ -48,8 +56,9 @@ def paper_action(
     evidence = provenance()
     use_threads(1)
     with complaints(), progress(as_json) as shown:
-        chosen = plan.cells(tuple(part.strip() for part in tables.split(",")), seeds)
         recordings = load(str(data or _dsads(data_root)))
+        rates = _rates(plan, search, recordings, evidence, shown)
+        chosen = plan.cells(tuple(part.strip() for part in tables.split(",")), seeds, rates)
         ledger = plan.Ledger(runs)
         if not only_show:
             _make(plan, chosen, recordings, ledger, evidence, shown)
@@ -175,6 +184,26 @@ def _dsads(data_root: Path | None) -> Path:
             "EVERGRAPH_DATA), or recordings with --data"
         )
     return data_root / DSADS
+
+
+def _rates(
+    plan: Any, search: Path | None, recordings: Any, evidence: Any, shown: Any
+) -> dict[str, float] | None:
+    if search is None:
+        return None
+    if not search.exists():
+        task = shown.add_task("", total=None)
+
+        def report(name: str, seen: int, total: int) -> None:
+            shown.update(task, description=name, completed=seen, total=total)
+
+        trials = list(plan.search(recordings, report))
+        search.parent.mkdir(parents=True, exist_ok=True)
+        found = {**evidence, "config": asdict(plan.SEARCH), "seed": 0, "trials": trials}
+        search.write_text(json.dumps(found, indent=1) + "\n")
+        shown.remove_task(task)
+    best: dict[str, float] = plan.best_rates(json.loads(search.read_text())["trials"])
+    return best
 
 
 def _make(

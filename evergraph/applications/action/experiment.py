@@ -62,12 +62,12 @@ class Config:
     length: int = 50
     stride: int = 150
     test_stride: int = 100
-    batch_size: int = 100
+    batch_size: int = 50
     epochs: int = 2
     replay_batches: int = 1
-    lr: float = 4e-3
+    lr: float = 2e-3
     dropout: float = 0.1
-    averaging: float = 0.98
+    averaging: float = 0.95
     strength: float = 1e-4
     settle: int = 0
     validation: bool = False

@@ -46,11 +46,11 @@ class Settings:
     stride: int = 25
     memory: int = 5000
     memory_bytes: int | None = None
-    batch_size: int = 100
-    epochs: int = 3
+    batch_size: int = 50
+    epochs: int = 2
     learn_batches: int = 60
     replay_batches: int = 2
-    lr: float = 4e-3
+    lr: float = 2e-3
     dropout: float = 0.1
     averaging: float = 0.95
     seed: int = 0

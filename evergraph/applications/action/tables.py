@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from evergraph.applications.action.recording import Recordings
 
 MODELS = ("fgn", "gat", "gcn", "appnp", "gat-plain", "mlp", "cnn")
 ABLATION = ("fgn-identity", "fgn-one-hop", "fgn-uniform")
-RATES = (2e-3, 4e-3, 8e-3)
+SEARCH = Config(epochs=1, validation=True)
+RATES = (1e-3, 2e-3, 4e-3)
 TABLES = ("regular", "lifelong", "subjects", "class", "ablation")
 
 # Published for WARD (Tables 5, 6 and 9): precision, forgetting in %, milliseconds.
@@ -31,9 +32,6 @@ PAPER: dict[str, dict[str, float]] = {
     "gat": {"regular": 0.911, "lifelong": 0.826, "forgetting": 0.0202, "ms": 5.48},
     "fgn": {"regular": 0.954, "lifelong": 0.914, "forgetting": 0.0136, "ms": 5.76},
 }
-
-# Chosen on validation windows, taken from the training part; see docs/action.md.
-SETTINGS: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,20 @@ class Cell:
         return replace(self.config, left_out=tuple(pair)), 0
 
 
-def cells(tables: tuple[str, ...] = TABLES, seeds: int = 5, **changes: Any) -> list[Cell]:
-    """All cells of some tables."""
+def cells(
+    tables: tuple[str, ...] = TABLES,
+    seeds: int = 5,
+    rates: Mapping[str, float] | None = None,
+    **changes: Any,
+) -> list[Cell]:
+    """All cells of some tables.
+
+    Args:
+        tables: some of `TABLES`.
+        seeds: runs of each cell.
+        rates: the learning rate of each network, see `best_rates`; parts of FGN take FGN's.
+        changes: other values for `Config`.
+    """
     unknown = set(tables) - set(TABLES)
     if unknown:
         raise ValueError(f"tables are {', '.join(TABLES)}, got {', '.join(sorted(unknown))}")
@@ -73,7 +83,8 @@ def cells(tables: tuple[str, ...] = TABLES, seeds: int = 5, **changes: Any) -> l
 
     def add(table: str, model: str, runs: int, **settings: Any) -> None:
         if table in tables:
-            chosen = {**SETTINGS.get(model, {}), **settings, **changes}
+            lr = (rates or {}).get(model.split("-")[0] if model in ABLATION else model)
+            chosen = {**({} if lr is None else {"lr": lr}), **settings, **changes}
             made.append(Cell(table, Config(model=model, **chosen), runs))
 
     for model in MODELS:
@@ -102,13 +113,22 @@ def search(
     Those are the last eighth of the training part, after one pass over the rest, so that the
     choice costs less than the runs. The test part is never looked at.
     """
-    base = Config(epochs=1, validation=True)
-    ready = prepare(base, data)
+    ready = prepare(SEARCH, data)
     for model in models:
         for lr in RATES:
             follow = _named(report, f"{model}, lr {lr}")
-            record, _ = run(replace(base, model=model, lr=lr), data, 0, follow, ready)
+            record, _ = run(replace(SEARCH, model=model, lr=lr), data, 0, follow, ready)
             yield {"model": model, "lr": lr, "validation_accuracy": record.accuracy}
+
+
+def best_rates(trials: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """For each network of a search the rate with the highest validation accuracy."""
+    best: dict[str, Mapping[str, Any]] = {}
+    for trial in trials:
+        known = best.setdefault(trial["model"], trial)
+        if trial["validation_accuracy"] > known["validation_accuracy"]:
+            best[trial["model"]] = trial
+    return {model: float(trial["lr"]) for model, trial in best.items()}
 
 
 def _named(report: Callable[[str, int, int], None], name: str) -> Callable[[int, int, float], None]:
