@@ -5,15 +5,13 @@ import torch
 
 from evergraph.applications.action.models import (
     ConvolutionBlock,
-    Convolutions,
     GraphNetwork,
-    Perceptron,
     WindowGraph,
     attend,
     neighborhoods,
-    signals,
 )
 from evergraph.applications.action.networks import NETWORKS, network
+from evergraph.applications.action.plain import Convolutions, Perceptron, signals
 from evergraph.applications.action.propagation import propagated
 from evergraph.applications.action.recording import Layout
 from evergraph.applications.action.scaling import Standardize

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from evergraph.applications.action.models import Convolutions, GraphNetwork, Perceptron
+from evergraph.applications.action.models import GraphNetwork
+from evergraph.applications.action.plain import Convolutions, Perceptron
 from evergraph.applications.action.recording import Layout
 
 GRAPHS: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from evergraph.applications.action.models import signals
+from evergraph.applications.action.plain import signals
 from evergraph.feature_graph import Neighbors
 from evergraph.layers import Readout
 
