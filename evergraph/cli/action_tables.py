@@ -191,18 +191,19 @@ def _rates(
 ) -> dict[str, float] | None:
     if search is None:
         return None
-    if not search.exists():
-        task = shown.add_task("", total=None)
+    task = shown.add_task("", total=None)
 
-        def report(name: str, seen: int, total: int) -> None:
-            shown.update(task, description=name, completed=seen, total=total)
+    def report(name: str, seen: int, total: int) -> None:
+        shown.update(task, description=name, completed=seen, total=total)
 
-        trials = list(plan.search(recordings, report))
-        search.parent.mkdir(parents=True, exist_ok=True)
+    trials = json.loads(search.read_text())["trials"] if search.exists() else []
+    search.parent.mkdir(parents=True, exist_ok=True)
+    for trial in plan.search(recordings, report, list(trials)):
+        trials.append(trial)
         found = {**evidence, "config": asdict(plan.SEARCH), "seed": 0, "trials": trials}
         search.write_text(json.dumps(found, indent=1) + "\n")
-        shown.remove_task(task)
-    best: dict[str, float] = plan.best_rates(json.loads(search.read_text())["trials"])
+    shown.remove_task(task)
+    best: dict[str, float] = plan.best_rates(trials)
     return best
 
 

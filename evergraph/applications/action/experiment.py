@@ -60,7 +60,7 @@ class Config:
     memory_bytes: int | None = None
     memory_rule: str = "reservoir"
     length: int = 50
-    stride: int = 150
+    stride: int = 200
     test_stride: int = 100
     batch_size: int = 50
     epochs: int = 2

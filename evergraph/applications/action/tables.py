@@ -106,16 +106,23 @@ def cells(
 
 
 def search(
-    data: Recordings, report: Callable[[str, int, int], None], models: tuple[str, ...] = MODELS
+    data: Recordings,
+    report: Callable[[str, int, int], None],
+    known: Iterable[Mapping[str, Any]] = (),
+    models: tuple[str, ...] = MODELS,
 ) -> Iterator[dict[str, Any]]:
     """Try the same learning rates for every network on validation windows.
 
     Those are the last eighth of the training part, after one pass over the rest, so that the
-    choice costs less than the runs. The test part is never looked at.
+    choice costs less than the runs. The test part is never looked at. Trials that are known are
+    not made again.
     """
+    done = {(trial["model"], trial["lr"]) for trial in known}
     ready = prepare(SEARCH, data)
     for model in models:
         for lr in RATES:
+            if (model, lr) in done:
+                continue
             follow = _named(report, f"{model}, lr {lr}")
             record, _ = run(replace(SEARCH, model=model, lr=lr), data, 0, follow, ready)
             yield {"model": model, "lr": lr, "validation_accuracy": record.accuracy}
