@@ -53,7 +53,10 @@ INNER = {
         ["experiment", "recognizer"],
         ["tables", "online"],
     ],
-    "cli": [["console"], ["action", "action_tables", "bench", "learn", "paper"]],
+    "cli": [
+        ["console", "action_output"],
+        ["action", "action_tables", "bench", "learn", "paper"],
+    ],
 }
 # The lower half never prints, reads files, seeds globally or chooses a device.
 LOWER_HALF = [

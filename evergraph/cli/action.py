@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from evergraph.cli.action_output import draw, line, remark, tell
 from evergraph.cli.console import AsJson, complaints, progress, use_threads
 
 if TYPE_CHECKING:
     from evergraph.applications.action.online import Prediction
-    from evergraph.applications.action.recognizer import Recognizer, Score
-    from evergraph.applications.action.recording import Recordings
+    from evergraph.applications.action.recognizer import Recognizer
+    from evergraph.applications.action.recording import Recording, Recordings
 
 action = typer.Typer(
     no_args_is_help=True,
@@ -84,13 +84,13 @@ def train(
             memory_bytes=memory_bytes, seed=seed,
         )  # fmt: skip
         recognizer = Recognizer(everything.layout, everything.activities, settings)
-        skipped = _learn(recognizer, training, epochs, False, shown)
+        skipped = _learn(recognizer, list(training.recordings), epochs, False, shown)
         score = None if testing is None else recognizer.evaluate(testing.recordings)
         recognizer.save(out)
     if score is not None:
         confusion_matrix(score.confusion, score.activities, out / "confusion.png")
         (out / "score.json").write_text(json.dumps(asdict(score), indent=1) + "\n")
-    _tell(
+    tell(
         {"model": str(out), "notes": list(everything.notes), "skipped": skipped},
         score,
         as_json,
@@ -121,7 +121,7 @@ def evaluate(
         score = recognizer.evaluate((testing or everything).recordings)
     if picture is not None:
         confusion_matrix(score.confusion, score.activities, picture)
-    _tell({"model": str(model), "notes": list(everything.notes)}, score, as_json, everything.name)
+    tell({"model": str(model), "notes": list(everything.notes)}, score, as_json, everything.name)
 
 
 @action.command("predict")
@@ -156,13 +156,13 @@ def predict(
             typer.echo("time,activity,probability,missing")
         for made, state in follow(recognizer, lines, source, step):
             follower = state
-            typer.echo(_line(made, as_json))
+            typer.echo(line(made, as_json))
             sys.stdout.flush()
             if picture is not None:
                 kept.append(made)
         if picture is not None and kept:
-            _draw(kept, file, recognizer, step, picture)
-    _remark(follower, source, recognizer)
+            draw(kept, file, recognizer, step, picture)
+    remark(follower, source, recognizer)
 
 
 @action.command("learn")
@@ -188,28 +188,14 @@ def learn(
     Old windows are replayed from the model's own memory. The folder is replaced in one step at
     the end; if anything fails before, it stays as it was.
     """
-    from evergraph.applications.action.folder import read_folder, recordings_of
     from evergraph.applications.action.recognizer import Recognizer
-    from evergraph.applications.action.rows import read_file
 
     use_threads(1)
     with complaints(), progress(as_json) as shown:
         recognizer = Recognizer.load(model)
-        notes: list[str] = []
-        if file.is_dir():
-            everything = read_folder(file, recognizer.layout.rate)
-            recordings, notes = list(everything.recordings), list(everything.notes)
-        elif file.is_file():
-            header, block = read_file(file)
-            recordings = recordings_of(file, header, block, recognizer.layout, notes)
-        else:
-            raise ValueError(f"no recording at {file}")
-        if activity:
-            from dataclasses import replace
-
-            recordings = [replace(recording, activity=activity) for recording in recordings]
+        recordings, notes = _lesson(file, recognizer, activity)
         known = set(recognizer.activities)
-        skipped = _learn_recordings(recognizer, recordings, epochs, rescale, shown)
+        skipped = _learn(recognizer, recordings, epochs, rescale, shown)
         recognizer.save(out or model)
     fresh = [name for name in recognizer.activities if name not in known]
     result = {
@@ -225,6 +211,26 @@ def learn(
     for note in notes:
         console.print(note, style="dim")
     console.print(f"The model is in {out or model}/", style="dim")
+
+
+def _lesson(file: Path, recognizer: Recognizer, activity: str) -> tuple[list[Recording], list[str]]:
+    """The recordings of a file or a folder, in the layout of a model, and what was odd."""
+    from evergraph.applications.action.folder import read_folder, recordings_of
+    from evergraph.applications.action.recognizer import same_layout
+    from evergraph.applications.action.rows import read_file
+
+    notes: list[str] = []
+    if file.is_dir():
+        data = same_layout(read_folder(file, recognizer.layout.rate), recognizer.layout)
+        recordings, notes = list(data.recordings), list(data.notes)
+    elif file.is_file():
+        header, block = read_file(file)
+        recordings = recordings_of(file, header, block, recognizer.layout, notes)
+    else:
+        raise ValueError(f"no recording at {file}")
+    if activity:
+        recordings = [replace(recording, activity=activity) for recording in recordings]
+    return recordings, notes
 
 
 def _load(data: str, rate: float | None, shown: Any) -> Recordings:
@@ -249,13 +255,11 @@ def _divide(data: Recordings, split: str, leave_out: str) -> tuple[Recordings, R
 
 
 def _learn(
-    recognizer: Recognizer, data: Recordings, epochs: int | None, rescale: bool, shown: Any
-) -> int:
-    return _learn_recordings(recognizer, list(data.recordings), epochs, rescale, shown)
-
-
-def _learn_recordings(
-    recognizer: Recognizer, recordings: list[Any], epochs: int | None, rescale: bool, shown: Any
+    recognizer: Recognizer,
+    recordings: list[Recording],
+    epochs: int | None,
+    rescale: bool,
+    shown: Any,
 ) -> int:
     task = shown.add_task("learning", total=None)
 
@@ -274,65 +278,3 @@ def _open(file: str, stack: ExitStack) -> tuple[Any, str]:
     if not Path(file).is_file():
         raise ValueError(f"no recording at {file}; use - to read standard input")
     return stack.enter_context(Path(file).open(newline="", encoding="utf-8")), file
-
-
-def _line(made: Prediction, as_json: bool) -> str:
-    if as_json:
-        return json.dumps(asdict(made))
-    return f"{made.time:.3f},{made.activity},{made.probability:.4f},{'+'.join(made.missing)}"
-
-
-def _remark(follower: Any, source: str, recognizer: Recognizer) -> None:
-    """What was odd about a recording, on standard error."""
-    console = Console(stderr=True)
-    if follower is None:
-        seconds = recognizer.settings.length / recognizer.layout.rate
-        console.print(f"{source} is shorter than one window of {seconds:g} s.", style="yellow")
-        return
-    if follower.degraded:
-        console.print(
-            f"A sensor was missing in {follower.degraded} of {follower.windows} windows.",
-            style="yellow",
-        )
-    if follower.resampler.breaks:
-        console.print(f"{len(follower.resampler.breaks)} breaks in time.", style="yellow")
-
-
-def _draw(
-    kept: list[Prediction], file: str, recognizer: Recognizer, step: int, picture: Path
-) -> None:
-    """Bands of what was told, and of what was true if the file has a column for it."""
-    import numpy as np
-
-    from evergraph.applications.action.rows import read_file
-    from evergraph.report.action_figures import bands
-
-    time = [made.time for made in kept]
-    true = [""] * len(kept)
-    if file != "-":
-        header, block = read_file(Path(file))
-        if header.label >= 0:
-            middle = np.array(time) + recognizer.settings.length / recognizer.layout.rate / 2
-            place = np.clip(np.searchsorted(block.time, middle), 0, len(block.time) - 1)
-            true = [block.labels[i] for i in place]
-    bands(time, [made.activity for made in kept], true, step / recognizer.layout.rate, picture)
-
-
-def _tell(about: dict[str, Any], score: Score | None, as_json: bool, title: str) -> None:
-    if as_json:
-        found = {} if score is None else asdict(score)
-        typer.echo(json.dumps({**about, **found}, indent=1))
-        return
-    console = Console()
-    if score is not None:
-        table = Table(title=f"{title}: accuracy {score.accuracy:.3f} on {score.windows} windows")
-        for name in ("activity", "recall", "precision"):
-            table.add_column(name, justify="left" if name == "activity" else "right")
-        for name, recall in score.recall.items():
-            table.add_row(name, f"{recall:.3f}", f"{score.precision[name]:.3f}")
-        console.print(table)
-    if about.get("skipped"):
-        console.print(f"{about['skipped']} recordings were shorter than a window.", style="yellow")
-    for note in about["notes"]:
-        console.print(note, style="dim")
-    console.print(f"The model is in {about['model']}/", style="dim")
