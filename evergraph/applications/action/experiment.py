@@ -45,6 +45,7 @@ class Config:
         batch_size: windows that come together.
         epochs: passes of regular learning.
         replay_batches: batches from memory for each new one.
+        replay_batch_size: windows in each of them.
         lr, dropout, averaging: see `Training`.
         strength: of the ridge.
         settle: samples to drop at the beginning of each recording.
@@ -65,6 +66,7 @@ class Config:
     batch_size: int = 50
     epochs: int = 2
     replay_batches: int = 1
+    replay_batch_size: int = 50
     lr: float = 2e-3
     dropout: float = 0.1
     averaging: float = 0.95
@@ -193,7 +195,7 @@ def build(config: Config, data: Recordings, seed: int, train: Windows) -> Learne
         lr=config.lr,
         steps=1,
         replay_batches=config.replay_batches,
-        replay_batch_size=config.batch_size,
+        replay_batch_size=config.replay_batch_size,
         averaging=config.averaging,
     )
     memory = None

@@ -21,6 +21,8 @@ from evergraph.applications.action.recording import Recordings
 MODELS = ("fgn", "gat", "gcn", "appnp", "gat-plain", "mlp", "cnn")
 ABLATION = ("fgn-identity", "fgn-one-hop", "fgn-uniform")
 SEARCH = Config(epochs=1, validation=True)
+# Streams bring one activity for a while: few steps on new batches, many on memory.
+REPLAY = {"batch_size": 200, "replay_batches": 12, "averaging": 0.8}
 RATES = (1e-3, 2e-3, 4e-3)
 TABLES = ("regular", "lifelong", "subjects", "class", "ablation")
 
@@ -87,21 +89,22 @@ def cells(
             chosen = {**({} if lr is None else {"lr": lr}), **settings, **changes}
             made.append(Cell(table, Config(model=model, **chosen), runs))
 
+    replay = {"method": "replay", **REPLAY}
     for model in MODELS:
         add("regular", model, seeds)
         if not model.endswith("plain"):
-            add("lifelong", model, seeds, stream="paper", method="replay")
-    for model in ("fgn", "cnn", "gat"):
-        add("subjects", model, 4, split="subjects")
-    for memory in (500, 5000):
-        add("class", "fgn", min(seeds, 3), stream="class", method="replay", memory=memory)
-    for model in ABLATION:
-        add("ablation", model, seeds)
+            add("lifelong", model, seeds, stream="paper", **replay)
     add("regular", "trees", seeds, method="batch")
-    add("subjects", "trees", 4, split="subjects", method="batch")
     for table, stream in (("regular", "regular"), ("lifelong", "paper"), ("class", "class")):
         add(table, "ridge", 1, stream=stream, method="analytic", epochs=1)
+    for model in ABLATION:
+        add("ablation", model, seeds)
+    for memory in (5000, 500):
+        add("class", "fgn", min(seeds, 3), stream="class", memory=memory, **replay)
+    add("subjects", "trees", 4, split="subjects", method="batch")
     add("subjects", "ridge", 4, split="subjects", method="analytic", epochs=1)
+    for model in ("fgn", "cnn", "gat"):
+        add("subjects", model, 4, split="subjects")
     return made
 
 
