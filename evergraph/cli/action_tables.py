@@ -222,13 +222,25 @@ def _make(
 
 def _about(cells: list[dict[str, Any]], name: str) -> str:
     config = cells[0]["config"]
-    return (
+    text = (
         f"Recordings: {name}. Windows of {config['length']} samples, one every {config['stride']} "
-        f"samples to train and every {config['test_stride']} to test; batches of "
-        f"{config['batch_size']}; {config['epochs']} passes of regular learning, one pass of a "
-        f"stream with {config['replay_batches']} batch from memory for each new one. "
-        "Accuracy: mean ± standard deviation over runs. Forgetting: best minus last recall, mean "
-        "of activities. Times: processor time of a prediction, one thread."
+        f"samples to train and every {config['test_stride']} to test. "
+    )
+    regular = next((cell["config"] for cell in cells if cell["stream"] == "regular"), None)
+    if regular is not None:
+        text += (
+            f"Regular learning: {regular['epochs']} passes in batches of {regular['batch_size']}. "
+        )
+    replay = next((cell["config"] for cell in cells if cell["method"] == "replay"), None)
+    if replay is not None:
+        text += (
+            f"Streams: one pass in batches of {replay['batch_size']}, after each of which "
+            f"{replay['replay_batches']} batches of {replay['replay_batch_size']} come from memory "
+            f"(up to {replay['memory']:,} windows). "
+        )
+    return text + (
+        "Accuracy: mean ± standard deviation over runs. Forgetting: best minus last recall, mean of "
+        "activities. Times: processor time of a prediction in batches of 100, one thread."
     )
 
 
