@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check slow bench kill format clean help
+.PHONY: run test check slow bench action kill format clean help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -26,6 +26,12 @@ slow: $(READY)  ## the tests that take minutes or need real data
 bench: $(READY) ## the benchmarks; ratios land in results/
 	$(BIN)/evergraph bench speed --out results/bench_speed.json
 	$(BIN)/evergraph bench growth --stream 1000000 --out results/bench_growth.json
+
+action: $(READY) ## the tables of action recognition; needs DSADS in $EVERGRAPH_DATA
+	$(BIN)/evergraph paper action --tables regular,lifelong,subjects,class,ablation \
+		--search results/action_search.json --runs results/action_runs.jsonl --out results/action.json --pictures docs
+	$(BIN)/evergraph bench action --out results/action_bench.json
+	$(BIN)/evergraph bench action-stream --out results/action_stream.json
 
 kill: $(READY)  ## kill a run twenty times at random moments, resume it, compare
 	$(BIN)/python tests/kill_and_resume.py 20

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from evergraph.cli.action import action
+from evergraph.cli.action_tables import bench_action, bench_action_stream, paper_action
 from evergraph.cli.bench import bench
 from evergraph.cli.learn import compare, datasets, run, tune
 from evergraph.cli.paper import paper
@@ -18,5 +20,9 @@ app = typer.Typer(
 )
 for command in (run, compare, tune, datasets):
     app.command()(command)
+bench.command("action")(bench_action)
+bench.command("action-stream")(bench_action_stream)
+paper.command("action")(paper_action)
+app.add_typer(action, name="action")
 app.add_typer(bench, name="bench")
 app.add_typer(paper, name="paper")

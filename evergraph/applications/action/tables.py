@@ -1,0 +1,238 @@
+"""The tables of the paper and ours: which cells there are, and how they are filled step by step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evergraph.applications.action.experiment import (
+    Config,
+    Prepared,
+    Record,
+    prepare,
+    run,
+    summarize,
+)
+from evergraph.applications.action.recording import Recordings
+
+MODELS = ("fgn", "gat", "gcn", "appnp", "gat-plain", "mlp", "cnn")
+ABLATION = ("fgn-identity", "fgn-one-hop", "fgn-uniform")
+SEARCH = Config(epochs=1, validation=True)
+# Streams bring one activity for a while: few steps on new batches, many on memory.
+REPLAY = {"batch_size": 200, "replay_batches": 12, "averaging": 0.8}
+RATES = (1e-3, 2e-3, 4e-3)
+TABLES = ("regular", "lifelong", "subjects", "class", "ablation")
+
+# Published for WARD (Tables 5, 6 and 9): precision, forgetting in %, milliseconds.
+PAPER: dict[str, dict[str, float]] = {
+    "mlp": {"regular": 0.645, "ms": 3.51},
+    "gcn": {"regular": 0.881, "lifelong": 0.864, "forgetting": 0.0285, "ms": 5.38},
+    "appnp": {"regular": 0.942, "lifelong": 0.898, "forgetting": 0.0196, "ms": 5.36},
+    "gat": {"regular": 0.911, "lifelong": 0.826, "forgetting": 0.0202, "ms": 5.48},
+    "fgn": {"regular": 0.954, "lifelong": 0.914, "forgetting": 0.0136, "ms": 5.76},
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One line of a table.
+
+    Attributes:
+        table: one of `TABLES`.
+        config: what to run.
+        runs: how many: seeds, or pairs of subjects left out.
+    """
+
+    table: str
+    config: Config
+    runs: int
+
+    @property
+    def key(self) -> str:
+        """A name that no other cell has."""
+        memory = f" {self.config.memory}" if self.table == "class" else ""
+        return f"{self.table} {self.config.model} {self.config.method}{memory}"
+
+    def config_of(self, number: int, data: Recordings) -> tuple[Config, int]:
+        """The configuration and the seed of a run."""
+        if self.config.split == "time":
+            return self.config, number
+        pair = data.subjects[2 * number : 2 * number + 2]
+        return replace(self.config, left_out=tuple(pair)), 0
+
+
+def cells(
+    tables: tuple[str, ...] = TABLES,
+    seeds: int = 5,
+    rates: Mapping[str, float] | None = None,
+    **changes: Any,
+) -> list[Cell]:
+    """All cells of some tables.
+
+    Args:
+        tables: some of `TABLES`.
+        seeds: runs of each cell.
+        rates: the learning rate of each network, see `best_rates`; parts of FGN take FGN's.
+        changes: other values for `Config`.
+    """
+    unknown = set(tables) - set(TABLES)
+    if unknown:
+        raise ValueError(f"tables are {', '.join(TABLES)}, got {', '.join(sorted(unknown))}")
+    made: list[Cell] = []
+
+    def add(table: str, model: str, runs: int, **settings: Any) -> None:
+        if table in tables:
+            lr = (rates or {}).get(model.split("-")[0] if model in ABLATION else model)
+            chosen = {**({} if lr is None else {"lr": lr}), **settings, **changes}
+            made.append(Cell(table, Config(model=model, **chosen), runs))
+
+    replay = {"method": "replay", **REPLAY}
+    for model in MODELS:
+        add("regular", model, seeds)
+        if not model.endswith("plain"):
+            add("lifelong", model, seeds, stream="paper", **replay)
+    add("regular", "trees", seeds, method="batch")
+    for table, stream in (("regular", "regular"), ("lifelong", "paper"), ("class", "class")):
+        add(table, "ridge", 1, stream=stream, method="analytic", epochs=1)
+    for model in ABLATION:
+        add("ablation", model, seeds)
+    for memory in (5000, 500):
+        add("class", "fgn", min(seeds, 3), stream="class", memory=memory, **replay)
+    add("subjects", "trees", 4, split="subjects", method="batch")
+    add("subjects", "ridge", 4, split="subjects", method="analytic", epochs=1)
+    for model in ("fgn", "cnn", "gat"):
+        add("subjects", model, 4, split="subjects")
+    return made
+
+
+def search(
+    data: Recordings,
+    report: Callable[[str, int, int], None],
+    known: Iterable[Mapping[str, Any]] = (),
+    models: tuple[str, ...] = MODELS,
+) -> Iterator[dict[str, Any]]:
+    """Try the same learning rates for every network on validation windows.
+
+    Those are the last eighth of the training part, after one pass over the rest, so that the
+    choice costs less than the runs. The test part is never looked at. Trials that are known are
+    not made again.
+    """
+    done = {(trial["model"], trial["lr"]) for trial in known}
+    ready = prepare(SEARCH, data)
+    for model in models:
+        for lr in RATES:
+            if (model, lr) in done:
+                continue
+            follow = _named(report, f"{model}, lr {lr}")
+            record, _ = run(replace(SEARCH, model=model, lr=lr), data, 0, follow, ready)
+            yield {"model": model, "lr": lr, "validation_accuracy": record.accuracy}
+
+
+def best_rates(trials: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """For each network of a search the rate with the highest validation accuracy."""
+    best: dict[str, Mapping[str, Any]] = {}
+    for trial in trials:
+        known = best.setdefault(trial["model"], trial)
+        if trial["validation_accuracy"] > known["validation_accuracy"]:
+            best[trial["model"]] = trial
+    return {model: float(trial["lr"]) for model, trial in best.items()}
+
+
+def _named(report: Callable[[str, int, int], None], name: str) -> Callable[[int, int, float], None]:
+    def follow(seen: int, total: int, accuracy: float) -> None:
+        report(name, seen, total)
+
+    return follow
+
+
+@dataclass
+class Ledger:
+    """Runs that have been made, one JSON line each, so that a stopped job goes on.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: Path
+
+    def read(self) -> dict[tuple[str, int], dict[str, Any]]:
+        """All runs so far; a half-written last line is left out."""
+        found = {}
+        if self.path.exists():
+            for line in self.path.read_text().splitlines():
+                try:
+                    entry = json.loads(line)
+                except json.JSONDecodeError:
+                    continue
+                found[entry["key"], entry["number"]] = entry
+        return found
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Write down a run."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def fill(
+    plan: list[Cell],
+    data: Recordings,
+    ledger: Ledger,
+    evidence: dict[str, Any],
+    report: Callable[[str, int, int], None],
+) -> Iterator[dict[str, Any]]:
+    """Make all runs that are missing: first run of every cell, then the second, and so on.
+
+    Args:
+        plan: the cells.
+        data: the recordings.
+        ledger: where runs are written down.
+        evidence: commit and versions, for each run.
+        report: called with what is run, the windows seen and all windows.
+    """
+    known = ledger.read()
+    ready: dict[tuple[object, ...], Prepared] = {}
+    for number in range(max(cell.runs for cell in plan)):
+        for cell in plan:
+            if number >= cell.runs or (cell.key, number) in known:
+                continue
+            config, seed = cell.config_of(number, data)
+            follow = _named(report, f"{cell.key}, run {number + 1} of {cell.runs}")
+            shape = (config.split, config.left_out, config.length, config.stride)
+            if shape not in ready:
+                ready = (
+                    {shape: prepare(config, data)}
+                    if config.left_out
+                    else {**ready, shape: prepare(config, data)}
+                )
+            record, _ = run(config, data, seed, follow, ready[shape])
+            entry = {
+                "key": cell.key, "number": number, "seed": seed, "config": asdict(config),
+                "record": asdict(record), **evidence,
+            }  # fmt: skip
+            ledger.add(entry)
+            yield entry
+
+
+def collect(plan: list[Cell], ledger: Ledger) -> list[dict[str, Any]]:
+    """One summary for every cell that has runs."""
+    known = ledger.read()
+    out = []
+    for cell in plan:
+        entries = [known[cell.key, n] for n in range(cell.runs) if (cell.key, n) in known]
+        if not entries:
+            continue
+        records = [Record(**entry["record"]) for entry in entries]
+        summary = summarize(cell.config, records, [entry["seed"] for entry in entries])
+        configs = [entry["config"] for entry in entries]
+        summary["config"] = configs[0]
+        if cell.config.split == "subjects":
+            summary["left_out"] = [config["left_out"] for config in configs]
+        commits = sorted({str(entry["commit"]) for entry in entries})
+        out.append(
+            {"table": cell.table, **summary, "commit": commits[0] if len(commits) == 1 else commits}
+        )
+    return out

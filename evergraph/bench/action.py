@@ -1,0 +1,61 @@
+"""What a window costs: every network on the same windows, in turns, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from evergraph.applications.action.networks import network
+from evergraph.applications.action.recording import Layout
+from evergraph.applications.action.windows import as_batch
+from evergraph.bench.measure import milliseconds
+from evergraph.learner import Learner, Training
+from evergraph.methods import Finetune
+
+MODELS = ("fgn", "gat", "gcn", "appnp", "gat-plain", "gcn-plain", "mlp", "cnn")
+SENSORS, CHANNELS, FEATURES, CLASSES = 5, 9, 25, 19
+BATCH = 100
+
+
+def cost(rounds: int = 9, models: tuple[str, ...] = MODELS) -> list[dict[str, Any]]:
+    """Milliseconds per window to predict and to learn, for windows as DSADS has them.
+
+    All networks see the same random windows, 100 at a time, and take turns, so that all meet the
+    same machine; medians are taken.
+    """
+    layout = Layout(
+        tuple(f"s{i}" for i in range(SENSORS)), tuple(f"c{i}" for i in range(CHANNELS)), 25.0
+    )
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(BATCH, 2 * SENSORS, CHANNELS, FEATURES, generator=draw)
+    batch = as_batch(x, torch.arange(BATCH) % CLASSES)
+    predict: dict[str, Callable[[], object]] = {}
+    learn: dict[str, Callable[[], object]] = {}
+    parameters = {}
+    for name in models:
+        model: Any = network(name, layout, FEATURES)
+        model.scaling.update(x)
+        learner = Learner(model, Finetune(), training=Training(optimizer="adam", lr=1e-3, steps=1))
+        learner.observe(batch)
+        parameters[name] = sum(p.numel() for p in model.parameters())
+        predict[name] = _step(learner.predict, batch)
+        learn[name] = _step(learner.observe, batch)
+    repeats = dict.fromkeys(models, rounds)
+    prediction, learning = milliseconds(predict, repeats), milliseconds(learn, repeats)
+    return [
+        {
+            "model": name,
+            "parameters": parameters[name],
+            "predict_ms_per_window": prediction[name] / BATCH,
+            "learn_ms_per_window": learning[name] / BATCH,
+            "predict_ratio_to_gat": prediction[name] / prediction["gat"],
+            "learn_ratio_to_gat": learning[name] / learning["gat"],
+        }
+        for name in models
+    ]
+
+
+def _step(function: Callable[[Any], object], batch: Any) -> Callable[[], object]:
+    return lambda: function(batch)

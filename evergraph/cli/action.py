@@ -1,0 +1,280 @@
+"""The commands for body-worn sensors: train, evaluate, predict, learn."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from evergraph.cli.action_output import draw, line, remark, tell
+from evergraph.cli.console import AsJson, complaints, progress, use_threads
+
+if TYPE_CHECKING:
+    from evergraph.applications.action.online import Prediction
+    from evergraph.applications.action.recognizer import Recognizer
+    from evergraph.applications.action.recording import Recording, Recordings
+
+action = typer.Typer(
+    no_args_is_help=True,
+    help="Recognize activities from body-worn sensors, and go on learning new ones.",
+)
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        help="A folder of CSV or Parquet files (one recording each, columns `time`, "
+        "`sensor.channel`..., `activity`), DSADS (.npz or its text folder), WARD (ward.mat or its "
+        "raw folder), or `generated`."
+    ),
+]
+Model = Annotated[Path, typer.Argument(help="A model folder, made by `evergraph action train`.")]
+Rate = Annotated[
+    float | None,
+    typer.Option(help="Samples per second to work with; WARD: at which it was recorded."),
+]
+Split = Annotated[
+    str,
+    typer.Option(
+        help="`time`: the last 20 % of each recording are held back to test; `none`: use all."
+    ),
+]
+LeaveOut = Annotated[str, typer.Option(help="Subjects to hold back instead, separated by commas.")]
+
+
+@action.command("train")
+def train(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The model folder to write.")] = Path("action_model"),
+    model: Annotated[
+        str, typer.Option(help="fgn, gat, gcn, appnp, mlp, cnn, or another network.")
+    ] = "fgn",
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the recordings.")] = 2,
+    length: Annotated[int, typer.Option(help="Samples in a window: two instants.")] = 50,
+    stride: Annotated[int, typer.Option(help="Samples from one window to the next.")] = 25,
+    memory: Annotated[int, typer.Option(help="Windows kept to go on learning.")] = 5000,
+    memory_bytes: Annotated[
+        int | None, typer.Option(help="Bytes that they may take, if that is less.")
+    ] = None,
+    rate: Rate = None,
+    split: Split = "time",
+    leave_out: LeaveOut = "",
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Learn activities from recordings, test on what was held back, write a model folder.
+
+    A first try without any data: `evergraph action train generated`.
+    """
+    from evergraph.applications.action.recognizer import Recognizer, Settings
+    from evergraph.report.action_figures import confusion_matrix
+
+    use_threads(threads)
+    with complaints(), progress(as_json) as shown:
+        everything = _load(data, rate, shown)
+        training, testing = _divide(everything, split, leave_out)
+        settings = Settings(
+            model=model, epochs=epochs, length=length, stride=stride, memory=memory,
+            memory_bytes=memory_bytes, seed=seed,
+        )  # fmt: skip
+        recognizer = Recognizer(everything.layout, everything.activities, settings)
+        skipped = _learn(recognizer, list(training.recordings), epochs, False, shown)
+        score = None if testing is None else recognizer.evaluate(testing.recordings)
+        recognizer.save(out)
+    if score is not None:
+        confusion_matrix(score.confusion, score.activities, out / "confusion.png")
+        (out / "score.json").write_text(json.dumps(asdict(score), indent=1) + "\n")
+    tell(
+        {"model": str(out), "notes": list(everything.notes), "skipped": skipped},
+        score,
+        as_json,
+        f"{everything.name}, {model}",
+    )
+
+
+@action.command("evaluate")
+def evaluate(
+    model: Model,
+    data: Data,
+    split: Split = "none",
+    leave_out: LeaveOut = "",
+    rate: Rate = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the confusion matrix here.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Test a model on recordings with known activities: accuracy, recall and precision."""
+    from evergraph.applications.action.recognizer import Recognizer, same_layout
+    from evergraph.report.action_figures import confusion_matrix
+
+    use_threads(1)
+    with complaints(), progress(as_json) as shown:
+        recognizer = Recognizer.load(model)
+        found = _load(data, rate or recognizer.layout.rate, shown)
+        everything = same_layout(found, recognizer.layout)
+        _, testing = _divide(everything, split, leave_out)
+        score = recognizer.evaluate((testing or everything).recordings)
+    if picture is not None:
+        confusion_matrix(score.confusion, score.activities, picture)
+    tell({"model": str(model), "notes": list(everything.notes)}, score, as_json, everything.name)
+
+
+@action.command("predict")
+def predict(
+    model: Model,
+    file: Annotated[
+        str, typer.Argument(help="A CSV file with `time` and `sensor.channel` columns, or - .")
+    ] = "-",
+    stride: Annotated[float, typer.Option(help="Seconds from one prediction to the next.")] = 1.0,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the recording as colored bands here.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what is going on, one line per window: time, activity, probability.
+
+    Reads standard input as the samples come if FILE is - or left out; each line is written as
+    soon as its window and a quarter of a second more have come. A sensor that drops out is named
+    in a fourth column while the others carry on. With --json each line is a JSON object.
+    """
+    from evergraph.applications.action.online import follow
+    from evergraph.applications.action.recognizer import Recognizer
+
+    use_threads(1)
+    kept: list[Prediction] = []
+    follower = None
+    with complaints(), ExitStack() as stack:
+        recognizer = Recognizer.load(model)
+        lines, source = _open(file, stack)
+        step = max(1, round(stride * recognizer.layout.rate))
+        if not as_json:
+            typer.echo("time,activity,probability,missing")
+        for made, state in follow(recognizer, lines, source, step):
+            follower = state
+            typer.echo(line(made, as_json))
+            sys.stdout.flush()
+            if picture is not None:
+                kept.append(made)
+        if picture is not None and kept:
+            draw(kept, file, recognizer, step, picture)
+    remark(follower, source, recognizer)
+
+
+@action.command("learn")
+def learn(
+    model: Model,
+    file: Annotated[
+        Path, typer.Argument(help="A labelled recording, CSV or Parquet; or a folder.")
+    ],
+    activity: Annotated[
+        str, typer.Option(help="What it shows, if neither a column nor its name tells.")
+    ] = "",
+    epochs: Annotated[int | None, typer.Option(help="Passes over the new recording.")] = None,
+    rescale: Annotated[
+        bool, typer.Option(help="Let the scale of the signals follow the new recording too.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write to another folder and leave MODEL as it is.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on learning from a new recording: a new activity, or a new person, without the old data.
+
+    Old windows are replayed from the model's own memory. The folder is replaced in one step at
+    the end; if anything fails before, it stays as it was.
+    """
+    from evergraph.applications.action.recognizer import Recognizer
+
+    use_threads(1)
+    with complaints(), progress(as_json) as shown:
+        recognizer = Recognizer.load(model)
+        recordings, notes = _lesson(file, recognizer, activity)
+        known = set(recognizer.activities)
+        skipped = _learn(recognizer, recordings, epochs, rescale, shown)
+        recognizer.save(out or model)
+    fresh = [name for name in recognizer.activities if name not in known]
+    result = {
+        "model": str(out or model), "recordings": len(recordings), "skipped": skipped,
+        "new_activities": fresh, "activities": recognizer.activities, "notes": notes,
+    }  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(result, indent=1))
+        return
+    console = Console()
+    what = f"new: {', '.join(fresh)}" if fresh else "no new activity"
+    console.print(f"Learned {len(recordings)} recordings ({what}); {skipped} were too short.")
+    for note in notes:
+        console.print(note, style="dim")
+    console.print(f"The model is in {out or model}/", style="dim")
+
+
+def _lesson(file: Path, recognizer: Recognizer, activity: str) -> tuple[list[Recording], list[str]]:
+    """The recordings of a file or a folder, in the layout of a model, and what was odd."""
+    from evergraph.applications.action.folder import read_folder, recordings_of
+    from evergraph.applications.action.recognizer import same_layout
+    from evergraph.applications.action.rows import read_file
+
+    notes: list[str] = []
+    if file.is_dir():
+        data = same_layout(read_folder(file, recognizer.layout.rate), recognizer.layout)
+        recordings, notes = list(data.recordings), list(data.notes)
+    elif file.is_file():
+        header, block = read_file(file)
+        recordings = recordings_of(file, header, block, recognizer.layout, notes)
+    else:
+        raise ValueError(f"no recording at {file}")
+    if activity:
+        recordings = [replace(recording, activity=activity) for recording in recordings]
+    return recordings, notes
+
+
+def _load(data: str, rate: float | None, shown: Any) -> Recordings:
+    from evergraph.applications.action.sources import load
+
+    task = shown.add_task(f"reading {data}", total=None)
+    try:
+        return load(data, rate, lambda done, total: shown.update(task, completed=done, total=total))
+    finally:
+        shown.remove_task(task)
+
+
+def _divide(data: Recordings, split: str, leave_out: str) -> tuple[Recordings, Recordings | None]:
+    from evergraph.applications.action.windows import split_in_time
+
+    if leave_out:
+        gone = [name.strip() for name in leave_out.split(",")]
+        return data.without(gone), data.of(gone)
+    if split not in ("time", "none"):
+        raise ValueError(f"split must be time or none, got {split!r}")
+    return split_in_time(data) if split == "time" else (data, None)
+
+
+def _learn(
+    recognizer: Recognizer,
+    recordings: list[Recording],
+    epochs: int | None,
+    rescale: bool,
+    shown: Any,
+) -> int:
+    task = shown.add_task("learning", total=None)
+
+    def report(done: int, total: int) -> None:
+        shown.update(task, completed=done, total=total)
+
+    try:
+        return recognizer.learn(recordings, epochs, rescale, report)
+    finally:
+        shown.remove_task(task)
+
+
+def _open(file: str, stack: ExitStack) -> tuple[Any, str]:
+    if file == "-":
+        return sys.stdin, "standard input"
+    if not Path(file).is_file():
+        raise ValueError(f"no recording at {file}; use - to read standard input")
+    return stack.enter_context(Path(file).open(newline="", encoding="utf-8")), file

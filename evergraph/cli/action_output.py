@@ -1,0 +1,80 @@
+"""What the commands for body-worn sensors print and draw."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from evergraph.applications.action.online import Prediction
+    from evergraph.applications.action.recognizer import Recognizer, Score
+
+
+def line(made: Prediction, as_json: bool) -> str:
+    """A prediction as a line of CSV or JSON."""
+    if as_json:
+        return json.dumps(asdict(made))
+    return f"{made.time:.3f},{made.activity},{made.probability:.4f},{'+'.join(made.missing)}"
+
+
+def remark(follower: Any, source: str, recognizer: Recognizer) -> None:
+    """What was odd about a recording, on standard error."""
+    console = Console(stderr=True)
+    if follower is None:
+        seconds = recognizer.settings.length / recognizer.layout.rate
+        console.print(f"{source} is shorter than one window of {seconds:g} s.", style="yellow")
+        return
+    if follower.degraded:
+        console.print(
+            f"A sensor was missing in {follower.degraded} of {follower.windows} windows.",
+            style="yellow",
+        )
+    if follower.resampler.breaks:
+        console.print(f"{len(follower.resampler.breaks)} breaks in time.", style="yellow")
+
+
+def draw(
+    kept: list[Prediction], file: str, recognizer: Recognizer, step: int, picture: Path
+) -> None:
+    """Bands of what was told, and of what was true if the file has a column for it."""
+    import numpy as np
+
+    from evergraph.applications.action.rows import read_file
+    from evergraph.report.action_figures import bands
+
+    time = [made.time for made in kept]
+    true = [""] * len(kept)
+    if file != "-":
+        header, block = read_file(Path(file))
+        if header.label >= 0:
+            middle = np.array(time) + recognizer.settings.length / recognizer.layout.rate / 2
+            place = np.clip(np.searchsorted(block.time, middle), 0, len(block.time) - 1)
+            true = [block.labels[i] for i in place]
+    bands(time, [made.activity for made in kept], true, step / recognizer.layout.rate, picture)
+
+
+def tell(about: dict[str, Any], score: Score | None, as_json: bool, title: str) -> None:
+    """How well a model does, activity by activity, and what was odd."""
+    if as_json:
+        found = {} if score is None else asdict(score)
+        typer.echo(json.dumps({**about, **found}, indent=1))
+        return
+    console = Console()
+    if score is not None:
+        table = Table(title=f"{title}: accuracy {score.accuracy:.3f} on {score.windows} windows")
+        for name in ("activity", "recall", "precision"):
+            table.add_column(name, justify="left" if name == "activity" else "right")
+        for name, recall in score.recall.items():
+            table.add_row(name, f"{recall:.3f}", f"{score.precision[name]:.3f}")
+        console.print(table)
+    if about.get("skipped"):
+        console.print(f"{about['skipped']} recordings were shorter than a window.", style="yellow")
+    for note in about["notes"]:
+        console.print(note, style="dim")
+    console.print(f"The model is in {about['model']}/", style="dim")

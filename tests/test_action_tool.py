@@ -1,0 +1,440 @@
+"""The recognizer, predictions while samples come, experiments, and the commands."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from evergraph.applications.action.experiment import Config, divide, run, summarize
+from evergraph.applications.action.generate import Settings as Made
+from evergraph.applications.action.generate import generate
+from evergraph.applications.action.online import Follower, follow
+from evergraph.applications.action.recognizer import FILE, Recognizer, Settings
+from evergraph.applications.action.tables import Ledger, cells, collect, fill
+from evergraph.applications.action.windows import nodes
+from evergraph.bench.action import cost
+from evergraph.cli import app
+from evergraph.report import action_figures, action_tables
+
+SMALL = Made(sensors=2, channels=2, activities=3, subjects=2, trials=1, seconds=20.0, noise=0.2)
+QUICK = Settings(length=20, stride=10, batch_size=20, epochs=4, memory=400)
+
+
+def quick(data, activities=None, **changes):
+    recognizer = Recognizer(data.layout, settings=QUICK)
+    wanted = [r for r in data.recordings if activities is None or r.activity in activities]
+    recognizer.learn(wanted, epochs=4, **changes)
+    return recognizer
+
+
+@pytest.fixture(scope="module")
+def data():
+    return generate(SMALL)
+
+
+@pytest.fixture(scope="module")
+def model(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    quick(data).save(folder)
+    return folder
+
+
+def csv_of(recording, layout, rate=25.0, time=None, values=None, extra=None):
+    values = recording.samples.reshape(len(recording), -1) if values is None else values
+    time = np.arange(len(values)) / rate if time is None else time
+    lines = [",".join(["time", *layout.columns, *(["activity"] if extra else [])])]
+    for t, row in zip(time, values, strict=True):
+        cells = [f"{t:.4f}", *("nan" if np.isnan(v) else f"{v:.5f}" for v in row)]
+        lines.append(",".join(cells + ([extra] if extra else [])))
+    return "\n".join(lines) + "\n"
+
+
+# -- the recognizer -------------------------------------------------------------------------
+
+
+def test_it_learns_saves_and_loads(data, model):
+    recognizer = Recognizer.load(model)
+    score = recognizer.evaluate(data.recordings)
+    assert score.accuracy > 0.9
+    assert set(score.recall) == set(data.activities)
+    x = torch.from_numpy(nodes(data.recordings[0].samples, np.array([0, 30]), 20))
+    shares = recognizer.probabilities(x)
+    torch.testing.assert_close(shares.sum(-1), torch.ones(2))
+    again = Recognizer.load(model)
+    torch.testing.assert_close(again.probabilities(x), shares)
+
+
+def test_it_learns_a_new_activity_without_the_old_data(data):
+    recognizer = quick(data, activities=data.activities[:2])
+    old = [r for r in data.recordings if r.activity in data.activities[:2]]
+    new = next(r for r in data.recordings if r.activity == data.activities[2])
+    before = recognizer.evaluate(old).accuracy
+    recognizer.learn([new.part(0, 300, 25.0)])
+    assert recognizer.activities == [*data.activities]
+    assert recognizer.evaluate([new.part(300, 500, 25.0)]).accuracy > 0.8
+    assert recognizer.evaluate(old).accuracy > before - 0.1
+    kept = [item.node for item in recognizer.learner.memory.items]
+    assert len(kept) == len(old) * 49 + 29, "every window once, however often it was learned"
+
+
+def test_scale_follows_only_if_asked(data):
+    recognizer = quick(data, activities=data.activities[:2])
+    scaling = recognizer.learner.model.scaling
+    before = scaling.mean.clone()
+    new = [r for r in data.recordings if r.activity == data.activities[2]]
+    recognizer.learn(new, epochs=1)
+    torch.testing.assert_close(scaling.mean, before)
+    recognizer.learn(new, epochs=1, rescale=True)
+    assert not torch.equal(scaling.mean, before)
+
+
+def test_unknown_activities_are_named(data):
+    recognizer = quick(data, activities=data.activities[:2])
+    with pytest.raises(ValueError, match="'lying'; teach them first"):
+        recognizer.evaluate(data.recordings)
+    with pytest.raises(ValueError, match="must have 2 sensors"):
+        recognizer.evaluate(generate(Made(sensors=3, channels=2, seconds=4)).recordings[:1])
+
+
+@pytest.mark.parametrize("keep", [0, 100, -10])
+def test_a_truncated_model_folder_is_refused_and_left_alone(model, tmp_path, keep):
+    whole = (model / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(whole[:keep])
+    with pytest.raises(ValueError, match="not whole and was left as it is"):
+        Recognizer.load(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == whole[:keep]
+
+
+def test_no_model_folder(tmp_path):
+    with pytest.raises(ValueError, match="must be a model folder"):
+        Recognizer.load(tmp_path)
+
+
+# -- while samples come ---------------------------------------------------------------------
+
+
+def predictions(model, text, stride=10):
+    return [made for made, _ in follow(Recognizer.load(model), io.StringIO(text), "x", stride)]
+
+
+def test_a_stream_is_told_as_its_windows_are(data, model):
+    recording = data.recordings[1]
+    found = predictions(model, csv_of(recording, data.layout))
+    first = np.arange(0, len(recording) - 19, 10)
+    x = torch.from_numpy(nodes(recording.samples, first, 20))
+    shares, best = Recognizer.load(model).probabilities(x).max(-1)
+    assert [made.activity for made in found] == [data.activities[i] for i in best]
+    np.testing.assert_allclose([m.probability for m in found], shares, atol=1e-3)
+    np.testing.assert_allclose([m.time for m in found], first / 25)
+
+
+def test_predictions_come_while_the_stream_goes_on(data, model):
+    lines = csv_of(data.recordings[0], data.layout).splitlines(keepends=True)
+    taken = 0
+
+    def slowly():
+        nonlocal taken
+        for line in lines:
+            taken += 1
+            yield line
+
+    made, _ = next(follow(Recognizer.load(model), slowly(), "x", 10))
+    assert made.time == 0.0
+    assert taken <= 1 + 20 + 7 + 6, "a window, a quarter of a second, and a block of samples"
+
+
+def test_memory_stays_flat(data, model):
+    follower = Follower(Recognizer.load(model), stride=10)
+    values = data.recordings[0].samples.reshape(-1, 4)
+    for turn in range(6):
+        time = np.arange(len(values)) / 25 + turn * len(values) / 25
+        follower.feed(time, values)
+        assert len(follower._samples) < 20 + 10
+        assert len(follower.resampler._time) < 20
+    assert follower.windows > 200
+
+
+def test_another_rate_is_resampled(data, model):
+    recording = data.recordings[1]
+    slow = np.arange(len(recording)) / 25
+    time = np.arange(0, slow[-1], 0.01)
+    flat = recording.samples.reshape(len(recording), -1)
+    values = np.stack([np.interp(time, slow, column) for column in flat.T], axis=1)
+    found = predictions(model, csv_of(recording, data.layout, time=time, values=values))
+    assert np.mean([made.activity == recording.activity for made in found]) > 0.9
+
+
+def test_a_sensor_that_drops_out_is_named_and_the_rest_goes_on(data, model):
+    recording = data.recordings[1]
+    values = recording.samples.reshape(len(recording), -1).copy()
+    values[200:300, :2] = np.nan
+    found = predictions(model, csv_of(recording, data.layout, values=values))
+    assert len(found) == 49, "nothing is lost"
+    gone = [made.time for made in found if made.missing == ("torso",)]
+    assert gone
+    assert min(gone) > 7.2
+    assert max(gone) < 12.1
+    values[200:300] = np.nan  # everything is gone: no window reaches into it
+    found = predictions(model, csv_of(recording, data.layout, values=values))
+    assert all(made.time + 0.8 <= 8.1 or made.time >= 11.9 for made in found)
+
+
+def test_nan_bursts_are_bridged(data, model):
+    recording = data.recordings[1]
+    values = recording.samples.reshape(len(recording), -1).copy()
+    for start in range(50, 450, 40):
+        values[start : start + 3] = np.nan
+    found = predictions(model, csv_of(recording, data.layout, values=values))
+    assert len(found) == 49
+    assert not any(made.missing for made in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda text: text.replace("torso.acc_x", "torso.roll"), "missing"),
+        (lambda text: text.split("\n")[0] + "\n", "at least one row"),
+        (lambda text: "", "but is empty"),
+        (lambda text: text + "0.1,1,1,1,1\n", "time must grow"),
+    ],
+)
+def test_bad_streams_are_refused(data, model, change, match):
+    with pytest.raises(ValueError, match=match):
+        predictions(model, change(csv_of(data.recordings[0], data.layout)))
+
+
+def test_a_rate_that_is_too_low_is_refused(data, model):
+    recording = data.recordings[0]
+    time = np.arange(len(recording)) * 1.0
+    with pytest.raises(ValueError, match=r"at least 12.5 samples per second.*got 1"):
+        predictions(model, csv_of(recording, data.layout, time=time))
+
+
+def test_stride_must_be_positive(model):
+    with pytest.raises(ValueError, match="stride"):
+        Follower(Recognizer.load(model), 0)
+
+
+# -- experiments ----------------------------------------------------------------------------
+
+TINY = {"length": 20, "stride": 20, "test_stride": 20, "batch_size": 20, "memory": 60}
+
+
+@pytest.mark.parametrize("stream", ["regular", "paper", "class", "subject"])
+def test_an_experiment_counts_what_it_says(data, stream):
+    method = "finetune" if stream == "regular" else "replay"
+    config = Config(stream=stream, method=method, epochs=2, **TINY)
+    seen = []
+    record, learner = run(config, data, 1, lambda done, total, accuracy: seen.append(done))
+    confusion = np.array(record.confusion)
+    assert confusion.sum() == 6 * 5
+    assert record.accuracy == pytest.approx(np.trace(confusion) / confusion.sum())
+    assert seen[-1] == 6 * 20 * (2 if stream == "regular" else 1)
+    assert len(record.snapshots) == {"regular": 2, "paper": 2, "class": 3, "subject": 2}[stream]
+    if method == "replay":
+        assert len(learner.memory) == 60
+        assert record.memory_bytes == learner.memory.nbytes
+    cell = summarize(config, [record, record], [1, 2])
+    keys = {"model", "split", "stream", "method", "mean", "sd", "runs", "forgetting"}
+    assert keys | {"ms_per_window"} <= set(cell)
+    assert cell["sd"] == 0
+
+
+def test_the_same_seed_gives_the_same_numbers(data):
+    config = Config(stream="class", method="replay", **TINY)
+    one, two = run(config, data, 3)[0], run(config, data, 3)[0]
+    assert one.confusion == two.confusion
+    assert one.snapshots == two.snapshots
+
+
+@pytest.mark.parametrize("model", ["trees", "ridge"])
+def test_classical_anchors_work_on_statistics(data, model):
+    pytest.importorskip("sklearn")
+    record, _ = run(Config(model=model, stream="paper", epochs=1, **TINY), data)
+    assert record.accuracy > 0.8
+
+
+def test_ridge_does_not_depend_on_the_order(data):
+    found = [
+        run(Config(model="ridge", stream=stream, epochs=1, **TINY), data, seed)[0].confusion
+        for stream, seed in (("paper", 0), ("class", 1), ("subject", 2))
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+def test_validation_never_sees_the_test_part(data):
+    _, test = divide(Config(), data)
+    train, check = divide(Config(validation=True), data)
+    for one, two, three in zip(train.recordings, check.recordings, test.recordings, strict=True):
+        assert one.start + len(one) / 25 == pytest.approx(two.start)
+        assert two.start + len(two) / 25 == pytest.approx(three.start)
+    train, check = divide(Config(split="subjects", left_out=("p1",), validation=True), SUBJECTS)
+    assert (train.subjects, check.subjects) == (("p2",), ("p3",))
+    with pytest.raises(ValueError, match="needs left_out"):
+        divide(Config(split="subjects"), data)
+
+
+SUBJECTS = generate(Made(sensors=1, channels=1, activities=1, subjects=3, trials=1, seconds=4))
+
+
+def test_method_must_fit(data):
+    with pytest.raises(ValueError, match="method must be one of finetune, replay"):
+        run(Config(method="magic", **TINY), data)
+
+
+def test_tables_go_on_where_they_were_stopped(data, tmp_path):
+    four = generate(Made(sensors=2, channels=2, activities=2, subjects=8, trials=1, seconds=8))
+    plan = [
+        cell
+        for cell in cells(("lifelong", "subjects", "class"), seeds=2, **TINY)
+        if cell.config.model in ("ridge", "mlp")
+    ]
+    assert {cell.key for cell in plan} == {
+        "lifelong mlp replay", "lifelong ridge analytic", "class ridge analytic 60",
+        "subjects ridge analytic",
+    }  # fmt: skip
+    ledger = Ledger(tmp_path / "runs.jsonl")
+    evidence = {"commit": "c0ffee", "versions": {}}
+    first = next(iter(fill(plan, four, ledger, evidence, lambda *_: None)))
+    with ledger.path.open("a") as file:
+        file.write('{"key": "half')  # killed while writing
+        file.write("\n")
+    rest = list(fill(plan, four, ledger, evidence, lambda *_: None))
+    assert (first["key"], first["number"]) not in {(e["key"], e["number"]) for e in rest}
+    found = collect(plan, ledger)
+    assert [len(cell["runs"]) for cell in found] == [2, 1, 1, 4]
+    assert found[3]["left_out"][1] == ["p3", "p4"]
+    assert all(cell["commit"] == "c0ffee" for cell in found)
+    text = action_tables.document(found, four.activities, {"mlp": {"regular": 0.6}}, "About.")
+    assert "| mlp | replay | 60 |" in text
+    with pytest.raises(ValueError, match="tables are"):
+        cells(("speed",))
+
+
+def test_pictures(data, tmp_path):
+    record, _ = run(Config(stream="paper", method="replay", **TINY), data)
+    cell = summarize(Config(), [record], [0])
+    action_figures.stream_accuracy([cell], tmp_path / "a.png")
+    action_figures.per_class([cell], data.activities, tmp_path / "b.png")
+    action_figures.confusion_matrix(cell["confusion"], data.activities, tmp_path / "c.png")
+    action_figures.bands([0, 1], ["sit", "walk"], ["sit", ""], 1.0, tmp_path / "d.png")
+    for name in "abcd":
+        assert (tmp_path / f"{name}.png").stat().st_size > 2000
+
+
+def test_the_cost_of_all_networks_is_measured_in_one_run():
+    rows = cost(rounds=1, models=("fgn", "gat"))
+    assert [row["model"] for row in rows] == ["fgn", "gat"]
+    assert rows[1]["predict_ratio_to_gat"] == 1.0
+    assert rows[0]["parameters"] == rows[1]["parameters"]
+
+
+# -- the commands ---------------------------------------------------------------------------
+
+
+def invoke(*arguments, **options):
+    return CliRunner().invoke(app, [str(part) for part in arguments], **options)
+
+
+@pytest.fixture(scope="module")
+def files(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recordings")
+    for recording in data.recordings:
+        if recording.activity != data.activities[2]:
+            (folder / f"{recording.name}.csv").write_text(csv_of(recording, data.layout))
+    return folder
+
+
+def test_train_evaluate_predict_and_learn(data, files, tmp_path):
+    model = tmp_path / "model"
+    quickly = ("--length", 20, "--stride", 10, "--epochs", 6)
+    made = invoke("action", "train", files, "--out", model, *quickly, "--json")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["accuracy"] > 0.8
+    assert (model / "confusion.png").exists()
+
+    shown = invoke("action", "evaluate", model, files, "--split", "time")
+    assert shown.exit_code == 0, shown.output
+    assert "accuracy" in shown.stdout
+
+    one = data.recordings[0]
+    text = csv_of(one, data.layout, extra=one.activity)
+    (tmp_path / "one.csv").write_text(text)
+    picture = tmp_path / "bands.png"
+    told = invoke("action", "predict", model, tmp_path / "one.csv", "--picture", picture)
+    assert told.exit_code == 0, told.output
+    head, *lines = told.stdout.strip().split("\n")
+    assert head == "time,activity,probability,missing"
+    assert len(lines) == 20
+    assert picture.exists()
+    piped = invoke("action", "predict", model, "--json", input=text)
+    rows = [json.loads(line) for line in piped.stdout.strip().split("\n")]
+    assert [row["activity"] for row in rows] == [line.split(",")[1] for line in lines]
+
+    new = next(r for r in data.recordings if r.activity == data.activities[2])
+    (tmp_path / f"{new.name}.csv").write_text(csv_of(new, data.layout))
+    refused = invoke("action", "evaluate", model, _folder(tmp_path / "new", new, data))
+    assert refused.exit_code == 2
+    assert "teach them first" in refused.stderr
+    learned = invoke("action", "learn", model, tmp_path / f"{new.name}.csv", "--json")
+    assert learned.exit_code == 0, learned.output
+    assert json.loads(learned.stdout)["new_activities"] == [data.activities[2]]
+    after = invoke("action", "evaluate", model, tmp_path / "new", "--json")
+    assert json.loads(after.stdout)["recall"][data.activities[2]] > 0.8
+
+
+def _folder(folder, recording, data):
+    folder.mkdir()
+    (folder / f"{recording.name}.csv").write_text(csv_of(recording, data.layout))
+    return folder
+
+
+def test_a_failed_lesson_leaves_the_model_as_it_was(model, tmp_path):
+    before = (model / FILE).read_bytes()
+    (tmp_path / "walk.csv").write_text("time,torso.acc_x\n0,1\n")
+    failed = invoke("action", "learn", model, tmp_path / "walk.csv")
+    assert failed.exit_code == 2
+    assert "missing" in failed.stderr
+    assert (model / FILE).read_bytes() == before
+    absent = invoke("action", "learn", model, tmp_path / "nowhere.csv")
+    assert absent.exit_code == 2
+
+
+def test_complaints_are_one_line(model, tmp_path):
+    for arguments in (
+        ("action", "train", tmp_path),
+        ("action", "train", "generated", "--out", tmp_path / "m", "--model", "lstm"),
+        ("action", "predict", tmp_path, "x.csv"),
+        ("action", "predict", model, tmp_path / "x.csv"),
+        ("paper", "action", "--data-root", tmp_path),
+        ("paper", "action", "--data", "generated", "--only-show", "--runs", tmp_path / "r.jsonl"),
+    ):
+        found = invoke(*arguments)
+        assert found.exit_code == 2, (arguments, found.output)
+        assert "Error:" in found.stderr
+
+
+def test_too_short_to_tell(model, data):
+    text = "\n".join(csv_of(data.recordings[0], data.layout).split("\n")[:15]) + "\n"
+    found = invoke("action", "predict", model, input=text)
+    assert found.exit_code == 0
+    assert "shorter than one window" in found.stderr
+
+
+def test_paper_action_on_other_data(tmp_path, monkeypatch):
+    from evergraph.applications.action import tables
+
+    monkeypatch.setattr(tables, "MODELS", ("mlp",))
+    out = tmp_path / "action.json"
+    arguments = ("paper", "action", "--data", "generated", "--seeds", 1, "--out", out)
+    more = ("--runs", tmp_path / "runs.jsonl", "--pictures", tmp_path / "p")
+    found = invoke(*arguments, *more, "--tables", "regular,lifelong")
+    assert found.exit_code == 0, found.output
+    cells = json.loads(out.read_text())
+    assert {cell["model"] for cell in cells} == {"mlp", "trees", "ridge"}
+    assert "| mlp | 0.645 |" in out.with_suffix(".md").read_text()
+    again = invoke(*arguments, *more, "--tables", "regular,lifelong", "--only-show", "--json")
+    assert json.loads(again.stdout) == cells
