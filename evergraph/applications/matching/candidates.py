@@ -111,9 +111,10 @@ def _by_descriptor(
     rival_column = np.where(leads, next_best[j], best[j])
     row, column = (_distance(s) / _distance(rival) - 1 for rival in (rival_row, rival_column))
     mutual = ((rank == 0) & leads).astype(np.float32)
+    row, column = np.clip(row, -1, 2), np.clip(column, -1, 2)
     trust = 1 / (1 + np.exp(8 * (np.maximum(row, column) + 0.1)))
     looks = {
-        "similarity": s, "row": np.clip(row, -1, 2), "column": np.clip(column, -1, 2),
+        "similarity": s, "row": row, "column": column,
         "rank": rank / 2, "mutual": mutual, "trust": trust.astype(np.float32),
     }  # fmt: skip
     return i, j, looks

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evergraph.applications.matching.features import Detector, detect
-from evergraph.applications.matching.images import Image, to_color
+from evergraph.applications.matching.images import Image, to_gray
 from evergraph.applications.matching.truth import Pair, homography_pair
 
 Array = NDArray[Any]
@@ -56,7 +56,7 @@ def pairs(
     if not images:
         raise ValueError("expected at least one image to make pairs of, got none")
     rng = np.random.default_rng(seed)
-    ready = [fit(to_color(image), views.size) for image in images]
+    ready = [fit(to_gray(image), views.size) for image in images]
     barren = 0
     made = 0
     while made < count:
@@ -133,7 +133,7 @@ def _pair(image: Image, rng: Random, views: Views, name: str) -> Pair | None:
 
 
 def photometric(image: Image, rng: Random, strength: float = 1.0) -> Image:
-    """Contrast, brightness, gamma, a shadow, blur, noise and JPEG: each now and then."""
+    """What cameras do to a gray image: contrast, brightness, gamma, a shadow, blur, noise and JPEG: each now and then."""
     if strength == 0:
         return image
     out = image.astype(np.float32) / 255
@@ -143,7 +143,7 @@ def photometric(image: Image, rng: Random, strength: float = 1.0) -> Image:
     if rng.random() < 0.5:
         out = out ** rng.uniform(1 / (1 + 0.6 * strength), 1 + 0.6 * strength)
     if rng.random() < 0.3:
-        out = out * _shadow(out.shape, rng, strength)[..., None]
+        out = out * _shadow(out.shape, rng, strength)
     if rng.random() < 0.4:
         out = cv2.GaussianBlur(out, (0, 0), 0.3 + rng.uniform(0, 1.2) * strength)
     if rng.random() < 0.2:
@@ -153,7 +153,7 @@ def photometric(image: Image, rng: Random, strength: float = 1.0) -> Image:
     eight = (np.clip(out, 0, 1) * 255).astype(np.uint8)
     if rng.random() < 0.3:
         quality = [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(20, 90))]
-        eight = cv2.imdecode(cv2.imencode(".jpg", eight, quality)[1], cv2.IMREAD_COLOR)
+        eight = cv2.imdecode(cv2.imencode(".jpg", eight, quality)[1], cv2.IMREAD_GRAYSCALE)
     return np.asarray(eight)
 
 

@@ -24,7 +24,8 @@ from evergraph.applications.matching.truth import Pair, Truth
 Array = NDArray[Any]
 SKY = 1000.0  # meters from which on a depth says nothing
 HIDDEN = 0.05  # share of the depth by which something must be closer to hide a point
-LEVELS = ("Easy", "Hard")
+OPTICAL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 1]], float)
+"""From x forward, y right, z down to x right, y down, z forward."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,8 @@ def frame_pair(first: Frame, second: Frame, name: str = "") -> Pair:
     forward, seen = locate(first, second)
     backward, seen_back = locate(second, first)
     truth = Truth(forward, backward, seen, seen_back)
-    return Pair(first.features, second.features, truth, first.size, None, name)
+    motion = OPTICAL @ np.linalg.inv(second.pose) @ first.pose @ OPTICAL.T
+    return Pair(first.features, second.features, truth, first.size, motion=motion, name=name)
 
 
 def sequence_pairs(

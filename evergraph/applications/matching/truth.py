@@ -45,6 +45,7 @@ class Pair:
         truth: where their points belong.
         size: width and height of the first image in pixels.
         homography: 3 × 3, first to second, if there is one.
+        motion: 4 × 4, first camera to second (x right, y down, z forward), if it is known.
         name: where it comes from.
     """
 
@@ -53,6 +54,7 @@ class Pair:
     truth: Truth
     size: tuple[int, int]
     homography: Array | None = None
+    motion: Array | None = None
     name: str = ""
 
     def error(self, first: Array, second: Array) -> Array:
@@ -124,4 +126,17 @@ def homography_pair(
         np.ones(len(first), bool),
         np.ones(len(second), bool),
     )
-    return Pair(first, second, truth, size, homography, name)
+    return Pair(first, second, truth, size, homography, name=name)
+
+
+def unknown_pair(
+    first: ImageFeatures, second: ImageFeatures, size: tuple[int, int], name: str = ""
+) -> Pair:
+    """A pair of which nothing is known: no point is judged."""
+    truth = Truth(
+        np.full((len(first), 2), np.nan),
+        np.full((len(second), 2), np.nan),
+        np.zeros(len(first), bool),
+        np.zeros(len(second), bool),
+    )
+    return Pair(first, second, truth, size, name=name)
