@@ -43,7 +43,7 @@ INNER = {
         ["agem", "analytic", "der", "ewc", "finetune", "gem", "joint", "lwf", "mas", "replay"],
     ],
     "applications": [["presets"], ["citation"], ["search"]],
-    "cli": [["console"], ["bench", "learn"]],
+    "cli": [["console"], ["bench", "learn", "match"]],
 }
 # The lower half never prints, reads files, seeds globally or chooses a device.
 LOWER_HALF = [

@@ -6,6 +6,7 @@ import typer
 
 from evergraph.cli.bench import bench
 from evergraph.cli.learn import compare, datasets, run, tune
+from evergraph.cli.match import match
 
 __all__ = ["app"]
 
@@ -18,3 +19,4 @@ app = typer.Typer(
 for command in (run, compare, tune, datasets):
     app.command()(command)
 app.add_typer(bench, name="bench")
+app.add_typer(match, name="match")

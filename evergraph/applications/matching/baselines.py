@@ -89,11 +89,12 @@ def gms(pair: Pair, threshold: float = 6.0) -> Matches:
 
 
 ENDS = ("queryIdx", "trainIdx")
-ADALAM_GRID = tuple(
-    {"area_ratio": area, "search_expansion": reach, "ransac_iters": 128, "min_inliers": least,
-     "min_confidence": sure}
-    for area in (25, 100) for reach in (4, 8) for least in (4, 6) for sure in (20, 200)
-)  # fmt: skip
+ADALAM_GRID: tuple[dict[str, Any], ...] = tuple(
+    {"search_expansion": reach, "min_inliers": least, "min_confidence": sure}
+    for reach in (4, 8)
+    for least in (4, 6)
+    for sure in (50, 200)
+)
 """Settings that AdaLAM is tuned over."""
 
 

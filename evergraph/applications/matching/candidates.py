@@ -20,8 +20,12 @@ Array = NDArray[Any]
 NAMES = (
     "similarity", "row ratio", "column ratio", "rank", "mutual", "log scale ratio",
     "sine of turn", "cosine of turn", "x0", "y0", "x1", "y1", "dx", "dy", "support", "vote",
+    "close support", "close vote", "consensus",
 )  # fmt: skip
 NUM_FEATURES = len(NAMES)
+SHARPEN = 6  # the power that turns a weight into that of an agreement six times as close
+REACH = 40.0  # pixels, the unit of distances in the consensus
+RIDGE = 0.1  # pulls the consensus to the candidate itself where hardly anybody agrees
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class CandidateGraph:
 
     Attributes:
         first, second: `(E,)` the points that a candidate connects.
-        features: `(E, 16)` float32, see `NAMES`.
+        features: `(E, 19)` float32, see `NAMES`.
         index: `(E, K)` neighbors of each candidate; itself where there are fewer.
         weight: `(E, K)` float32 in 0..1; 0 where there are fewer.
     """
@@ -71,7 +75,9 @@ class CandidateGraph:
 
 
 def propose(
-    first: ImageFeatures, second: ImageFeatures, how: Proposal = Proposal()  # noqa: B008
+    first: ImageFeatures,
+    second: ImageFeatures,
+    how: Proposal = Proposal(),  # noqa: B008
 ) -> CandidateGraph:
     """The candidate graph of two images."""
     if len(first) and len(second) and first.descriptors.shape[1] != second.descriptors.shape[1]:
@@ -84,12 +90,18 @@ def propose(
     i, j, looks = _by_descriptor(first, second, how.candidates)
     ratio = np.log(second.scales[j] / first.scales[i])
     turn = second.orientations[j] - first.orientations[i]
-    index, weight, total = _neighbors(first, second, i, j, ratio, turn, how)
-    vote = (weight * looks["trust"][index]).sum(1)
+    turned = np.exp(ratio + 1j * turn).astype(np.complex64)
+    place, target = _plane(first.keypoints)[i], _plane(second.keypoints)[j]
+    index, weight, total = _neighbors(first, i, j, place, target, turned, how)
+    trust = looks["trust"][index]
+    close = weight**SHARPEN
+    off = _consensus(place, target, turned, index, close * trust)
     where = _places(first.keypoints[i], second.keypoints[j], first, second)
     columns = [
         *(looks[name] for name in ("similarity", "row", "column", "rank", "mutual")),
-        ratio, np.sin(turn), np.cos(turn), *where.T, np.log1p(total), np.log1p(vote),
+        ratio, np.sin(turn), np.cos(turn), *where.T, np.log1p(total),
+        *(np.log1p(part.sum(1)) for part in (weight * trust, close, close * trust)),
+        np.log1p(off / how.tolerance),
     ]  # fmt: skip
     table = np.stack(columns, 1).astype(np.float32)
     return CandidateGraph(i, j, table, index, weight)
@@ -140,13 +152,18 @@ def _distance(similarity: Array) -> Array:
     return np.sqrt(np.maximum(2 - 2 * similarity, 1e-4))
 
 
+def _plane(points: Array) -> Array:
+    """Points as complex numbers, so that a similarity transform is one product."""
+    return np.asarray(points[:, 0] + 1j * points[:, 1], np.complex64)
+
+
 def _neighbors(
     first: ImageFeatures,
-    second: ImageFeatures,
     i: Array,
     j: Array,
-    ratio: Array,
-    turn: Array,
+    place: Array,
+    target: Array,
+    turned: Array,
     how: Proposal,
 ) -> tuple[Array, Array, Array]:
     """Neighbors of all candidates, their weights, and the sum of all weights in reach."""
@@ -155,13 +172,9 @@ def _neighbors(
     weight = np.zeros((len(i), 0), np.float32)
     others = np.zeros((len(i), 0), np.int64)
     if nearby:
-        tree = cKDTree(first.keypoints)
-        _, points = tree.query(first.keypoints, nearby + 1)
+        _, points = cKDTree(first.keypoints).query(first.keypoints, nearby + 1)
         others = (points[:, 1:, None] * per + np.arange(per)).reshape(len(first), -1)[i]
-        place = first.keypoints[:, 0] + 1j * first.keypoints[:, 1]
-        target = second.keypoints[:, 0] + 1j * second.keypoints[:, 1]
-        turned = np.exp(ratio + 1j * turn).astype(np.complex64)
-        weight = _agreement(place[i], target[j], turned, others, how)
+        weight = _agreement(place, target, turned, others, how)
         weight *= (j[others] != j[:, None]) & (i[others] != i[:, None])
     total = weight.sum(1)
     if weight.shape[1] < how.neighbors:  # few points: fill up with a neighbor that weighs nothing
@@ -175,10 +188,7 @@ def _neighbors(
 
 
 def _agreement(place: Array, target: Array, turned: Array, others: Array, how: Proposal) -> Array:
-    """How well candidates and their neighbors predict each other, in 0..1.
-
-    Points of the plane are complex numbers, so that a similarity transform is one product.
-    """
+    """How well candidates and their neighbors predict each other, in 0..1."""
     moved0 = place[others] - place[:, None]
     moved1 = target[others] - target[:, None]
     length = np.abs(moved1)
@@ -190,9 +200,23 @@ def _agreement(place: Array, target: Array, turned: Array, others: Array, how: P
     return np.exp(-strain)
 
 
-def _places(
-    here: Array, there: Array, first: ImageFeatures, second: ImageFeatures
-) -> Array:
+def _consensus(place: Array, target: Array, turned: Array, index: Array, weight: Array) -> Array:
+    """How far a candidate is from where its neighbors, by an affine map, would put it: pixels.
+
+    The map is the candidate's own similarity transform plus a correction by weighted least
+    squares, whose constant part is what we are after.
+    """
+    moved0 = place[index] - place[:, None]
+    missed = target[index] - target[:, None] - turned[:, None] * moved0
+    x, y = moved0.real / REACH, moved0.imag / REACH
+    columns = np.stack([np.ones_like(x), x, y], -1)  # (E, K, 3)
+    weighted = columns * weight[..., None]
+    square = np.einsum("eka,ekb->eab", weighted, columns) + RIDGE * np.eye(3, dtype=np.float32)
+    right = np.einsum("eka,ek->ea", weighted, missed)
+    return np.abs(np.linalg.solve(square, right[..., None])[:, 0, 0])
+
+
+def _places(here: Array, there: Array, first: ImageFeatures, second: ImageFeatures) -> Array:
     """Positions and displacement in units of the first image's spread, from the middles."""
     middle0, middle1 = first.keypoints.mean(0), second.keypoints.mean(0)
     spread = max(float(np.abs(first.keypoints - middle0).max()), 1.0)

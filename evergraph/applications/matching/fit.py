@@ -35,7 +35,7 @@ class Example:
 class Fit:
     """How to train: Adam, one cycle of the learning rate, minibatches of whole pairs."""
 
-    steps: int = 300
+    steps: int = 260
     pairs_per_step: int = 8
     lr: float = 3e-3
 

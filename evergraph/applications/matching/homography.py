@@ -50,7 +50,10 @@ class Views:
 
 
 def pairs(
-    images: Sequence[Image], count: int, seed: int, views: Views = Views()  # noqa: B008
+    images: Sequence[Image],
+    count: int,
+    seed: int,
+    views: Views = Views(),  # noqa: B008
 ) -> Iterator[Pair]:
     """Random pairs of photographs, each equally often, as many as asked for."""
     if not images:
@@ -83,9 +86,7 @@ def fit(image: Image, size: tuple[int, int], most: int = 800) -> Image:
     return np.asarray(cv2.resize(image, None, fx=scale, fy=scale, interpolation=how))
 
 
-def random_homography(
-    shape: tuple[int, ...], rng: Random, views: Views
-) -> Array:
+def random_homography(shape: tuple[int, ...], rng: Random, views: Views) -> Array:
     """From a photograph to a view: a random convex quadrangle in it, turned and shifted."""
     height, width = shape[:2]
     whole = np.array([width, height], float)
@@ -105,7 +106,9 @@ def random_homography(
             corners = turned
             break
     low, high = -corners.min(0), whole - corners.max(0)
-    corners = corners + rng.uniform(size=2) * (high - low) * views.difficulty + low * views.difficulty
+    corners = (
+        corners + rng.uniform(size=2) * (high - low) * views.difficulty + low * views.difficulty
+    )
     target = unit * np.array(views.size, float)
     matrix = cv2.getPerspectiveTransform(corners.astype(np.float32), target.astype(np.float32))
     return np.asarray(matrix, np.float64)

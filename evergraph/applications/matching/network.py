@@ -45,8 +45,8 @@ class CandidateNetwork(nn.Module):
         layers: how many messages are taken in.
 
     Example:
-        >>> neighbors = Neighbors(torch.rand(5, 1, 16), torch.tensor([0, 0, 0, 1, 1]))
-        >>> CandidateNetwork("fgn")(torch.rand(2, 1, 16), neighbors).shape
+        >>> neighbors = Neighbors(torch.rand(5, 1, 19), torch.tensor([0, 0, 0, 1, 1]))
+        >>> CandidateNetwork("fgn")(torch.rand(2, 1, 19), neighbors).shape
         torch.Size([2, 2])
     """
 
@@ -69,7 +69,9 @@ class CandidateNetwork(nn.Module):
             _update(width if kind == "mlp" else 2 * width, width) for _ in range(layers)
         )
         heads = {"fgn": 1, "gat": layers}.get(kind, 0)
-        self.values = nn.ModuleList(nn.Linear(width, width) for _ in range(layers * (kind != "mlp")))
+        self.values = nn.ModuleList(
+            nn.Linear(width, width) for _ in range(layers * (kind != "mlp"))
+        )
         self.center = nn.ModuleList(nn.Linear(width, 1) for _ in range(heads))
         self.around = nn.ModuleList(nn.Linear(width, 1, bias=False) for _ in range(heads))
         if kind == "fgn":
@@ -82,7 +84,7 @@ class CandidateNetwork(nn.Module):
             raise ValueError(f"candidates are false (0) or true (1), got {num_classes} classes")
 
     def forward(self, x: Features, neighbors: Neighbors) -> Tensor:
-        """Logits `(B, 2)` of self-contained items: x `(B, 1, 16)` with packed neighbors."""
+        """Logits `(B, 2)` of self-contained items: x `(B, 1, 19)` with packed neighbors."""
         assert isinstance(x, Tensor)
         assert isinstance(neighbors.features, Tensor)
         own = self._embed(x.squeeze(1))
@@ -93,7 +95,7 @@ class CandidateNetwork(nn.Module):
         return self._run(own, torch.cat([y, torch.zeros_like(y[:1])]), index, weight)
 
     def on_graph(self, features: Tensor, index: Tensor, weight: Tensor) -> Tensor:
-        """The same of a whole graph `(E, 16)`: each neighbor is embedded once, not once a use."""
+        """The same of a whole graph `(E, 19)`: each neighbor is embedded once, not once a use."""
         own = self._embed(features)
         if self.kind == "mlp":
             return self._run(own, own, None, None)
@@ -159,7 +161,10 @@ class CandidateNetwork(nn.Module):
 
 def _update(inputs: int, width: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Linear(inputs, 2 * width), nn.LayerNorm(2 * width), nn.ReLU(), nn.Linear(2 * width, width)
+        nn.Linear(inputs, 2 * width),
+        nn.LayerNorm(2 * width),
+        nn.ReLU(),
+        nn.Linear(2 * width, width),
     )
 
 
