@@ -7,6 +7,13 @@ import typer
 from evergraph.cli.bench import bench
 from evergraph.cli.learn import compare, datasets, run, tune
 from evergraph.cli.match import match
+from evergraph.cli.match_results import (
+    bench_matching,
+    match_compare,
+    match_stream,
+    paper_matching,
+)
+from evergraph.cli.paper import paper
 
 __all__ = ["app"]
 
@@ -18,5 +25,10 @@ app = typer.Typer(
 )
 for command in (run, compare, tune, datasets):
     app.command()(command)
+match.command("compare")(match_compare)
+match.command("stream")(match_stream)
+paper.command("matching")(paper_matching)
+bench.command("matching")(bench_matching)
 app.add_typer(bench, name="bench")
 app.add_typer(match, name="match")
+app.add_typer(paper, name="paper")

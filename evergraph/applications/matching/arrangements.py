@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -44,7 +44,7 @@ class CandidateArrangement:
 
     network: CandidateNetwork
     threshold: float = THRESHOLD
-    proposal: Proposal = Proposal()
+    proposal: Proposal = field(default_factory=Proposal)
 
     def __post_init__(self) -> None:
         """Reject what is no probability."""

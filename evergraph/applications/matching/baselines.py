@@ -147,3 +147,9 @@ def variants() -> dict[str, dict[str, Baseline]]:
         tuned = {str(settings): partial(adalam, settings=settings) for settings in ADALAM_GRID}
         out["AdaLAM"] = {"default": adalam, **tuned}
     return out
+
+
+def settled() -> dict[str, Baseline]:
+    """Every baseline with a setting that validation pairs chose, for tables without tuning."""
+    kept = {"ratio test": "ratio 0.875, mutual", "GMS": "threshold 2.0", "AdaLAM": "default"}
+    return {method: settings[kept.get(method, "")] for method, settings in variants().items()}

@@ -149,7 +149,7 @@ def _two_largest_of_columns(table: Array) -> tuple[Array, Array]:
 
 
 def _distance(similarity: Array) -> Array:
-    return np.sqrt(np.maximum(2 - 2 * similarity, 1e-4))
+    return np.asarray(np.sqrt(np.maximum(2 - 2 * similarity, 1e-4)))
 
 
 def _plane(points: Array) -> Array:
@@ -172,7 +172,8 @@ def _neighbors(
     weight = np.zeros((len(i), 0), np.float32)
     others = np.zeros((len(i), 0), np.int64)
     if nearby:
-        _, points = cKDTree(first.keypoints).query(first.keypoints, nearby + 1)
+        found = cKDTree(first.keypoints).query(first.keypoints, nearby + 1)
+        points = np.asarray(found[1])
         others = (points[:, 1:, None] * per + np.arange(per)).reshape(len(first), -1)[i]
         weight = _agreement(place, target, turned, others, how)
         weight *= (j[others] != j[:, None]) & (i[others] != i[:, None])

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from evergraph.applications.matching import baselines
-from evergraph.applications.matching.arrangements import CandidateArrangement
 from evergraph.applications.matching.evaluate import Match, evaluate, harmonic
 from evergraph.applications.matching.features import Detector, detect
-from evergraph.applications.matching.fit import Example, Fit, choose_threshold, examples, fit
+from evergraph.applications.matching.fit import Fit, examples
 from evergraph.applications.matching.homography import Views, pairs
 from evergraph.applications.matching.images import Image
 from evergraph.applications.matching.matcher import Matcher
-from evergraph.applications.matching.network import KINDS, CandidateNetwork
+from evergraph.applications.matching.network import KINDS
 from evergraph.applications.matching.photographs import Split, photograph, split
 from evergraph.applications.matching.render import CATEGORIES, sequence
 from evergraph.applications.matching.stereo import motorcycle_pairs
 from evergraph.applications.matching.tartanair import Frame, frame_pair
+from evergraph.applications.matching.train import train_on, training_pairs
 from evergraph.applications.matching.truth import Pair
 
 Report = Callable[[str], None]
@@ -51,31 +50,14 @@ class Settings:
     surfaces: int = 30
     frames: int = 9
     stereo: tuple[int, ...] = (256, 512, 1024)
-    views: Views = Views()
-    fit: Fit = Fit()
+    views: Views = field(default_factory=Views)
+    fit: Fit = field(default_factory=Fit)
     kinds: tuple[str, ...] = KINDS
     adalam: int = 40
 
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""
         return asdict(self)
-
-
-def training_pairs(
-    images: Sequence[Image],
-    count: int,
-    seed: int,
-    views: Views = Views(),  # noqa: B008
-) -> list[Pair]:
-    """Half of the pairs as hard as the views say, half easier: motions of all sizes."""
-    easy = count // 2
-    levels = np.linspace(0.05, views.difficulty, 8)
-    out = list(pairs(images, count - easy, seed, views))
-    for number, level in enumerate(levels):
-        part = easy * (number + 1) // len(levels) - easy * number // len(levels)
-        softer = replace(views, difficulty=round(float(level), 3))
-        out += pairs(images, part, seed * 1000 + number, softer)
-    return out
 
 
 def rendered_pairs(
@@ -121,8 +103,12 @@ def run_seed(
     matchers = {}
     for kind in settings.kinds:
         report(f"training {kind}")
-        matcher, more = _train(kind, data, valid, settings, seed)
-        more["train_seconds"] += making
+        matcher, told = train_on(kind, data, valid, settings.fit, settings.views, seed)
+        more = {
+            "setting": f"threshold {told['threshold']}",
+            "train_seconds": making + told["train_seconds"],
+            "parameters": told["parameters"],
+        }
         cells += _cells(tests, kind.upper(), matcher.match_pair, seed, more)
         matchers[kind] = matcher
     return cells, matchers
@@ -169,25 +155,6 @@ def _oracle(tests: dict[str, list[Pair]], seed: int) -> list[Cell]:
         more = {"setting": best, "train_seconds": 0.0}
         cells += _cells({test: shown}, ORACLE, variants[best], seed, more)
     return cells
-
-
-def _train(
-    kind: str, data: Sequence[Example], valid: Sequence[Pair], settings: Settings, seed: int
-) -> tuple[Matcher, Cell]:
-    start = time.process_time()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        network = CandidateNetwork(kind)  # type: ignore[arg-type]
-    fit(network, data, settings.fit, seed)
-    arrangement = CandidateArrangement(network)
-    arrangement.threshold, _ = choose_threshold(arrangement, valid)
-    more = {
-        "setting": f"threshold {arrangement.threshold}",
-        "train_seconds": time.process_time() - start,
-        "parameters": sum(p.numel() for p in network.parameters()),
-    }
-    views = settings.views
-    return Matcher(arrangement, views.detector, 2 * views.points), more
 
 
 def _cells(

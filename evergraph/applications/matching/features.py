@@ -127,12 +127,14 @@ def canonical_order(found: ImageFeatures) -> Array:
 
 @cache
 def _sift() -> Any:
-    return cv2.SIFT_create(nfeatures=0, contrastThreshold=0.005, edgeThreshold=20)
+    return cv2.SIFT_create(  # type: ignore[attr-defined]
+        nfeatures=0, contrastThreshold=0.005, edgeThreshold=20
+    )
 
 
 @cache
 def _orb(points: int) -> Any:
-    return cv2.ORB_create(nfeatures=points, fastThreshold=7)
+    return cv2.ORB_create(nfeatures=points, fastThreshold=7)  # type: ignore[attr-defined]
 
 
 def _thin(found: Sequence[Any], points: int) -> list[Any]:
@@ -155,7 +157,8 @@ def _nothing(width: int) -> ImageFeatures:
 
 
 def _root(table: Array) -> Array:
-    return np.sqrt(table / np.maximum(table.sum(1, keepdims=True), 1e-8)).astype(np.float32)
+    share = table / np.maximum(table.sum(1, keepdims=True), 1e-8)
+    return np.asarray(np.sqrt(share), np.float32)
 
 
 def _bits(table: Array) -> Array:
@@ -165,4 +168,4 @@ def _bits(table: Array) -> Array:
 
 def _unit(table: Array) -> Array:
     length = np.linalg.norm(table, axis=1, keepdims=True)
-    return (table / np.maximum(length, 1e-12)).astype(np.float32)
+    return np.asarray(table / np.maximum(length, 1e-12), np.float32)

@@ -106,9 +106,8 @@ def random_homography(shape: tuple[int, ...], rng: Random, views: Views) -> Arra
             corners = turned
             break
     low, high = -corners.min(0), whole - corners.max(0)
-    corners = (
-        corners + rng.uniform(size=2) * (high - low) * views.difficulty + low * views.difficulty
-    )
+    shift = low + rng.uniform(size=2) * (high - low)
+    corners = corners + shift * views.difficulty
     target = unit * np.array(views.size, float)
     matrix = cv2.getPerspectiveTransform(corners.astype(np.float32), target.astype(np.float32))
     return np.asarray(matrix, np.float64)
@@ -136,7 +135,7 @@ def _pair(image: Image, rng: Random, views: Views, name: str) -> Pair | None:
 
 
 def photometric(image: Image, rng: Random, strength: float = 1.0) -> Image:
-    """What cameras do to a gray image: contrast, brightness, gamma, a shadow, blur, noise and JPEG: each now and then."""
+    """Contrast, brightness, gamma, a shadow, blur, noise, JPEG: each now and then, on gray."""
     if strength == 0:
         return image
     out = image.astype(np.float32) / 255
@@ -156,7 +155,8 @@ def photometric(image: Image, rng: Random, strength: float = 1.0) -> Image:
     eight = (np.clip(out, 0, 1) * 255).astype(np.uint8)
     if rng.random() < 0.3:
         quality = [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(20, 90))]
-        eight = cv2.imdecode(cv2.imencode(".jpg", eight, quality)[1], cv2.IMREAD_GRAYSCALE)
+        coded = cv2.imencode(".jpg", eight, quality)[1]
+        return np.asarray(cv2.imdecode(coded, cv2.IMREAD_GRAYSCALE))
     return np.asarray(eight)
 
 

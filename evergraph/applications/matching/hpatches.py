@@ -33,7 +33,7 @@ def read_homography(path: Path) -> Array:
         values = np.zeros(0)
     if values.size != 9 or not np.isfinite(values).all() or values[8] == 0:
         raise ValueError(f"{path} must hold the 9 numbers of a homography, got {values.size}")
-    return values.reshape(3, 3) / values[8]
+    return np.asarray(values.reshape(3, 3) / values[8])
 
 
 def scene_pairs(

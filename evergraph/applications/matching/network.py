@@ -9,7 +9,7 @@ methods of this package apply as they are. All four networks share everything bu
 | `mlp` | none, and no feature that neighbors had a part in |
 | `gcn` | Σ w V_l e(y) / 4 |
 | `gat` | Σ softmax(a_l·e(x) + b_l·e(y) + log w) V_l e(y), with LeakyReLU as in Eq. (9) |
-| `fgn` | Â V_l h_{l-1} with one Â of A = sgnroot(x mᵀ + m xᵀ), m = Σ g w y / n: Eqs. (4), (5), (7) |
+| `fgn` | Â V_l h_{l-1} with one A = sgnroot(x mᵀ + m xᵀ), m = Σ g w y / n: Eqs. (4)-(7) |
 
 Here w is the geometric weight of an edge. FGN's x and y are embeddings U e, and its gate g is a
 sigmoid in place of Eq. (9)'s softmax: what counts is how many neighbors agree, and a softmax, like
@@ -151,12 +151,14 @@ class CandidateNetwork(nn.Module):
             score = self._attend(layer, own, table, index)
             share = (score + torch.log(weight + FEW)).softmax(1)
         value = self.values[layer](table)
-        return embedding_bag(index, value, per_sample_weights=share, mode="sum")
+        out: Tensor = embedding_bag(index, value, per_sample_weights=share, mode="sum")
+        return out
 
     def _attend(self, head: int, own: Tensor, table: Tensor, index: Tensor) -> Tensor:
         """LeakyReLU(a · x + b · y) of Eq. (9) for all neighbors, `(B, K)`."""
         around = self.around[head](table).squeeze(-1)
-        return leaky_relu(self.center[head](own) + around[index], 0.2)
+        out: Tensor = leaky_relu(self.center[head](own) + around[index], 0.2)
+        return out
 
 
 def _update(inputs: int, width: int) -> nn.Sequential:

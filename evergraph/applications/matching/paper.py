@@ -142,7 +142,8 @@ def pair_loss(network: PaperNetwork, pair: Pair) -> Tensor | None:
     cosine = network(sides[0]) @ network(sides[1]).T
     false = cosine[judged].masked_fill(close[judged], -1).flatten()
     hardest = false.topk(min(2 * int(close.sum()), len(false))).values
-    return (1 - cosine[close]).mean() + hardest.mean()
+    out: Tensor = (1 - cosine[close]).mean() + hardest.mean()
+    return out
 
 
 def fit_paper(

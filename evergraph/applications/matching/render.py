@@ -138,7 +138,7 @@ def trajectory(rng: Random, frames: int, motion: float) -> list[Array]:
         for order in range(1, 4):
             phase, strength = rng.uniform(0, 2 * np.pi), rng.normal()
             total += strength * np.sin(2 * np.pi * order * time + phase) / order
-        return size * motion**0.5 * total
+        return np.asarray(size * motion**0.5 * total)
 
     if motion > 1:
         time = time * motion**0.5

@@ -52,7 +52,7 @@ def shift_back(points: Array, disparity: Array) -> tuple[Array, Array]:
     known = lands.any(1)
     out = points.astype(np.float64).copy()
     out[:, 0] += np.where(known, disparity[row, nearest], np.nan)
-    return out, known
+    return out, np.asarray(known)
 
 
 def _pixels(points: Array, disparity: Array) -> tuple[Array, Array]:

@@ -82,7 +82,7 @@ def sequences(root: Path | str) -> list[Sequence]:
     found = sorted(path.parent for path in root.rglob("pose_left.txt"))
     if not found:
         raise ValueError(
-            f"expected TartanAir's layout, ENV/Easy or Hard/P###/pose_left.txt, in {root}; found none"
+            f"expected TartanAir's layout, ENV/LEVEL/P###/pose_left.txt, in {root}; found none"
         )
     return [read_sequence(folder) for folder in found]
 
