@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,7 @@ DetectorName = Annotated[str, typer.Option("--detector", help="`sift` or `orb`."
 Points = Annotated[int, typer.Option(min=1, help="Points of each image at the most.")]
 Threshold = Annotated[
     float | None,
-    typer.Option(help="Least confidence of a match; default: what validation pairs chose."),
+    typer.Option(help="Least confidence of a match; default: where F1 of a pair should be best."),
 ]
 
 
@@ -179,10 +180,10 @@ def match_train(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a matcher; about two CPU minutes by default.
+    """Train a matcher; about one CPU minute by default.
 
     Plain images are warped by random homographies and get photometric noise; TartanAir's layout
-    gives truth from depth and poses. A fifth of the images or pairs chooses the threshold.
+    gives truth from depth and poses. A fifth of the images or pairs chooses where to cut.
     """
     with complaints():
         from evergraph.applications.matching.fit import Fit
@@ -284,7 +285,7 @@ def open_matcher(
     tool = Matcher.pretrained(detector) if shipped else Matcher.load(path)  # type: ignore[arg-type]
     if threshold is not None and isinstance(tool.arrangement, CandidateArrangement):
         found = tool.arrangement
-        tool.arrangement = CandidateArrangement(found.network, threshold, found.proposal)
+        tool.arrangement = replace(found, threshold=threshold)
     return Matcher(tool.arrangement, tool.detector, points, online)
 
 

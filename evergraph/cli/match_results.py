@@ -38,7 +38,7 @@ def match_compare(
     if small:
         settings = Settings(
             train=8, validation=4, test=4, surfaces=2, frames=6, stereo=(128,),
-            fit=Fit(steps=4), kinds=("fgn", "mlp"), adalam=2,
+            fit=Fit(steps=4), kinds=("fgn", "mlp"), slow=2,
         )  # fmt: skip
     cells: list[dict[str, Any]] = []
     with complaints(), progress(as_json) as shown:

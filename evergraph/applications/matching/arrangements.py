@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from evergraph.applications.matching.candidates import CandidateGraph, Proposal, propose
-from evergraph.applications.matching.decide import Matches, one_to_one, sorted_matches
+from evergraph.applications.matching.decide import Matches, best_cut, one_to_one, sorted_matches
 from evergraph.applications.matching.features import ImageFeatures, canonical_order
 from evergraph.applications.matching.network import CandidateNetwork, probability
 
-THRESHOLD = 0.3
+LEAST = 0.05  # probability below which nothing is considered
 
 
 class Arrangement(Protocol):
@@ -38,27 +39,38 @@ class CandidateArrangement:
 
     Attributes:
         network: scores candidates.
-        threshold: least probability of a match.
+        threshold: least probability of a match; None cuts every pair where F1 is expected to be
+            largest, see `decide.best_cut`.
+        beyond: true matches for each that is among the candidates, for that cut.
         proposal: how candidates are proposed.
     """
 
     network: CandidateNetwork
-    threshold: float = THRESHOLD
+    threshold: float | None = None
+    beyond: float = 1.25
     proposal: Proposal = field(default_factory=Proposal)
 
     def __post_init__(self) -> None:
         """Reject what is no probability."""
-        if not 0 <= self.threshold <= 1:
+        if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold must lie in 0..1, got {self.threshold}")
 
     def match(self, first: ImageFeatures, second: ImageFeatures) -> Matches:
         """Propose, score and decide."""
         graph = propose(first, second, self.proposal)
-        return one_to_one(graph.first, graph.second, self.score(graph), self.threshold)
+        return self.decide(graph, self.score(graph))
+
+    def decide(self, graph: CandidateGraph, score: Any) -> Matches:
+        """One-to-one matches of scored candidates."""
+        least = LEAST if self.threshold is None else self.threshold
+        found = one_to_one(graph.first, graph.second, score, least)
+        return best_cut(found, self.beyond) if self.threshold is None else found
 
     @torch.no_grad()
     def score(self, graph: CandidateGraph) -> Any:
         """The probability of every candidate, `(E,)`."""
+        if not len(graph):
+            return np.zeros(0, np.float32)
         self.network.eval()
         return probability(self.network.on_graph(*graph_tensors(graph))).numpy()
 
@@ -67,11 +79,12 @@ class CandidateArrangement:
         return dict(self.network.state_dict())
 
     def values(self) -> dict[str, Any]:
-        """Sizes of the network, threshold and proposal."""
+        """Sizes of the network, how to cut, and the proposal."""
         return {
             "arrangement": "candidates",
             "network": self.network.settings,
             "threshold": self.threshold,
+            "beyond": self.beyond,
             "proposal": asdict(self.proposal),
         }
 

@@ -142,7 +142,7 @@ def variants() -> dict[str, dict[str, Baseline]]:
         },
     }
     if hasattr(cv2, "xfeatures2d") and hasattr(cv2.xfeatures2d, "matchGMS"):
-        out["GMS"] = {f"threshold {t}": partial(gms, threshold=t) for t in (1.0, 2.0, 4.0, 6.0)}
+        out["GMS"] = {f"threshold {t}": partial(gms, threshold=t) for t in (1.0, 2.0, 6.0)}
     if find_spec("kornia") is not None:
         tuned = {str(settings): partial(adalam, settings=settings) for settings in ADALAM_GRID}
         out["AdaLAM"] = {"default": adalam, **tuned}

@@ -60,3 +60,26 @@ def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> M
         left = left[free]
     rows = np.concatenate(taken) if taken else np.zeros(0, np.int64)
     return sorted_matches(first[rows], second[rows], score[rows])
+
+
+def best_cut(matches: Matches, beyond: float) -> Matches:
+    """Keep as many of the most confident matches as make the expected F1 largest.
+
+    If confidences are probabilities, the first k matches hold `Σ_{i≤k} p_i` true ones, of
+    `beyond · Σ p` that there are, so that F1 is `2 Σ_{i≤k} p_i / (k + beyond · Σ p)`. An easy pair
+    is cut at higher confidence than a hard one, which no fixed threshold does.
+
+    Args:
+        matches: the most confident first.
+        beyond: true matches for each that is among these; more than 1, since candidates miss some.
+
+    Example:
+        >>> sure = Matches(np.arange(3), np.arange(3), np.array([1.0, 0.9, 0.1]))
+        >>> len(best_cut(sure, 1.0))
+        2
+    """
+    if not len(matches):
+        return matches
+    found = np.cumsum(matches.confidence, dtype=np.float64)
+    expected = found / (np.arange(1, len(matches) + 1) + beyond * found[-1])
+    return matches.strongest(int(np.argmax(expected)) + 1)

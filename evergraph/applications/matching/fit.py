@@ -1,9 +1,9 @@
-"""Train a network on labeled candidate graphs, and choose its threshold on others."""
+"""Train a network on labeled candidate graphs, and choose how to cut its matches on others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,14 +12,13 @@ from torch.nn.functional import cross_entropy
 
 from evergraph.applications.matching.arrangements import CandidateArrangement, graph_tensors
 from evergraph.applications.matching.candidates import CandidateGraph, Proposal, propose
-from evergraph.applications.matching.decide import one_to_one
 from evergraph.applications.matching.evaluate import judge, summarize
 from evergraph.applications.matching.network import CandidateNetwork
 from evergraph.applications.matching.truth import Pair
 from evergraph.learner import Learner, Training
 from evergraph.methods import Finetune
 
-THRESHOLDS = tuple(round(0.1 + 0.05 * step, 2) for step in range(11))  # 0.1 to 0.6
+BEYOND = (1.0, 1.25, 1.5, 2.0)
 Report = Callable[[int, float], None]
 
 
@@ -35,7 +34,7 @@ class Example:
 class Fit:
     """How to train: Adam, one cycle of the learning rate, minibatches of whole pairs."""
 
-    steps: int = 260
+    steps: int = 200
     pairs_per_step: int = 8
     lr: float = 3e-3
 
@@ -98,17 +97,16 @@ def fit(
     network.eval()
 
 
-def choose_threshold(
-    arrangement: CandidateArrangement, pairs: Sequence[Pair]
-) -> tuple[float, float]:
-    """The threshold of the best F1 on these pairs, and that F1."""
+def choose_cut(arrangement: CandidateArrangement, pairs: Sequence[Pair]) -> tuple[float, float]:
+    """The `beyond` of the best F1 on these pairs, and that F1."""
     graphs = [propose(pair.first, pair.second, arrangement.proposal) for pair in pairs]
     scores = [arrangement.score(graph) for graph in graphs]
-    best = (-1.0, arrangement.threshold)
-    for threshold in THRESHOLDS:
+    best = (-1.0, arrangement.beyond)
+    for beyond in BEYOND:
+        trial = replace(arrangement, threshold=None, beyond=beyond)
         judged = [
-            judge(pair, one_to_one(graph.first, graph.second, score, threshold))
+            judge(pair, trial.decide(graph, score))
             for pair, graph, score in zip(pairs, graphs, scores, strict=True)
         ]
-        best = max(best, (summarize(judged)["f1"], threshold))
+        best = max(best, (summarize(judged)["f1"], beyond))
     return best[1], best[0]

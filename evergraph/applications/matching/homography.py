@@ -151,7 +151,7 @@ def photometric(image: Image, rng: Random, strength: float = 1.0) -> Image:
     if rng.random() < 0.2:
         out = cv2.filter2D(out, -1, _motion(rng))
     if rng.random() < 0.5:
-        out = out + rng.normal(0, rng.uniform(0, 0.06 * strength), out.shape)
+        out = out + rng.normal(0, rng.uniform(0, 0.04 * strength), out.shape)
     eight = (np.clip(out, 0, 1) * 255).astype(np.uint8)
     if rng.random() < 0.3:
         quality = [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(20, 90))]

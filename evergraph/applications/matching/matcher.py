@@ -233,5 +233,7 @@ class Matcher:
             network = CandidateNetwork(**values["network"])
             network.load_state_dict(tensors)
             proposal = Proposal(**values["proposal"])
-            arrangement = CandidateArrangement(network, values["threshold"], proposal)
+            arrangement = CandidateArrangement(
+                network, values["threshold"], values["beyond"], proposal
+            )
         return cls(arrangement, values["detector"], values["points"])

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from evergraph.applications.matching.arrangements import CandidateArrangement
-from evergraph.applications.matching.fit import Example, Fit, choose_threshold, examples, fit
+from evergraph.applications.matching.fit import Example, Fit, choose_cut, examples, fit
 from evergraph.applications.matching.homography import Views, pairs
 from evergraph.applications.matching.images import Image, list_images, read_image
 from evergraph.applications.matching.matcher import Matcher
@@ -51,16 +51,16 @@ def train_on(
     seed: int,
     follow: Follow = lambda step, loss: None,
 ) -> tuple[Matcher, dict[str, Any]]:
-    """A matcher from labeled candidates, its threshold chosen on other pairs."""
+    """A matcher from labeled candidates, its cut chosen on other pairs."""
     start = time.process_time()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = CandidateNetwork(kind)  # type: ignore[arg-type]
     fit(network, data, how, seed, follow)
     arrangement = CandidateArrangement(network)
-    arrangement.threshold, f1 = choose_threshold(arrangement, valid)
+    arrangement.beyond, f1 = choose_cut(arrangement, valid)
     told = {
-        "threshold": arrangement.threshold,
+        "beyond": arrangement.beyond,
         "validation_f1": f1,
         "train_seconds": time.process_time() - start,
         "parameters": sum(p.numel() for p in network.parameters()),
@@ -71,7 +71,7 @@ def train_on(
 def train(
     folder: Path | None,
     kind: str = "fgn",
-    count: int = 600,
+    count: int = 400,
     how: Fit = Fit(),  # noqa: B008
     views: Views = Views(),  # noqa: B008
     seed: int = 0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,13 @@ class Pair:
 
         Partners are nearest to each other, and within so many pixels in both images.
         """
+        return self._partners if pixels == PIXELS else self._true_matches(pixels)
+
+    @cached_property
+    def _partners(self) -> Array:
+        return self._true_matches(PIXELS)
+
+    def _true_matches(self, pixels: float) -> Array:
         out = np.full(len(self.first), -1)
         near, far = self._distances(pixels)
         if near is None or far is None:
