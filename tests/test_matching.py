@@ -176,6 +176,14 @@ def test_the_message_of_fgn_is_the_papers_equation():
     assert torch.allclose(network.on_graph(features, index, weight), expected, atol=1e-4)
 
 
+def test_prediction_gives_the_numbers_of_training():
+    graph, _ = graph_of(24)
+    network = CandidateNetwork("fgn")
+    with_gradient = network.on_graph(*graph_tensors(graph))
+    with torch.no_grad():
+        assert torch.allclose(network.on_graph(*graph_tensors(graph)), with_gradient, atol=1e-5)
+
+
 def test_neighbors_in_any_order():
     graph, _ = graph_of(20)
     features, index, weight = graph_tensors(graph)

@@ -173,7 +173,7 @@ def match_train(
     ),
     kind: Annotated[str, typer.Option(help="fgn, gcn, gat or mlp.")] = "fgn",
     pairs: Annotated[int, typer.Option(min=2, help="Pairs to make.")] = 600,
-    steps: Annotated[int, typer.Option(min=1, help="Gradient steps, 8 pairs each.")] = 260,
+    steps: Annotated[int, typer.Option(min=1, help="Gradient steps, 6 pairs each.")] = 200,
     detector: DetectorName = "sift",
     points: Points = 256,
     seed: Annotated[int, typer.Option(help="Of pairs, network and pictures.")] = 0,

@@ -91,8 +91,7 @@ def gms(pair: Pair, threshold: float = 6.0) -> Matches:
 ENDS = ("queryIdx", "trainIdx")
 ADALAM_GRID: tuple[dict[str, Any], ...] = tuple(
     {"search_expansion": reach, "min_inliers": least, "min_confidence": sure}
-    for reach in (4, 8)
-    for least in (4, 6)
+    for reach, least in ((8, 4), (4, 4), (8, 6))
     for sure in (50, 200)
 )
 """Settings that AdaLAM is tuned over."""
@@ -142,7 +141,7 @@ def variants() -> dict[str, dict[str, Baseline]]:
         },
     }
     if hasattr(cv2, "xfeatures2d") and hasattr(cv2.xfeatures2d, "matchGMS"):
-        out["GMS"] = {f"threshold {t}": partial(gms, threshold=t) for t in (1.0, 2.0, 6.0)}
+        out["GMS"] = {f"threshold {t}": partial(gms, threshold=t) for t in (2.0, 6.0)}
     if find_spec("kornia") is not None:
         tuned = {str(settings): partial(adalam, settings=settings) for settings in ADALAM_GRID}
         out["AdaLAM"] = {"default": adalam, **tuned}

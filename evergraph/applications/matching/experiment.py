@@ -13,7 +13,7 @@ from evergraph.applications.matching import baselines
 from evergraph.applications.matching.evaluate import Match, evaluate, harmonic
 from evergraph.applications.matching.features import Detector, detect
 from evergraph.applications.matching.fit import Fit, examples
-from evergraph.applications.matching.homography import Views, pairs
+from evergraph.applications.matching.homography import Views, album_pairs, pairs
 from evergraph.applications.matching.images import Image
 from evergraph.applications.matching.matcher import Matcher
 from evergraph.applications.matching.network import KINDS
@@ -21,7 +21,7 @@ from evergraph.applications.matching.photographs import Split, photograph, split
 from evergraph.applications.matching.render import CATEGORIES, sequence
 from evergraph.applications.matching.stereo import motorcycle_pairs
 from evergraph.applications.matching.tartanair import Frame, frame_pair
-from evergraph.applications.matching.train import train_on, training_pairs
+from evergraph.applications.matching.train import train_on
 from evergraph.applications.matching.truth import Pair
 
 Report = Callable[[str], None]
@@ -44,16 +44,16 @@ class Settings:
         slow: validation pairs that GMS and AdaLAM, which are slow, are tuned on.
     """
 
-    train: int = 400
+    train: int = 600
     validation: int = 40
-    test: int = 80
-    surfaces: int = 20
-    frames: int = 9
+    test: int = 60
+    surfaces: int = 12
+    frames: int = 8
     stereo: tuple[int, ...] = (256, 512, 1024)
     views: Views = field(default_factory=Views)
     fit: Fit = field(default_factory=Fit)
     kinds: tuple[str, ...] = KINDS
-    slow: int = 16
+    slow: int = 10
 
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -86,10 +86,10 @@ def run_seed(
     report("making training pairs")
     start = time.process_time()
     images = [photograph(name) for name in chosen.train]
-    data = examples(training_pairs(images, settings.train, 10 * seed, settings.views))
+    data = examples(album_pairs(images, settings.train, 10 * seed, settings.views))
     making = time.process_time() - start
     report("making validation and test pairs")
-    valid = training_pairs(
+    valid = album_pairs(
         [photograph(name) for name in chosen.validation],
         settings.validation,
         10 * seed + 1,

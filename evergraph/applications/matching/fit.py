@@ -35,7 +35,7 @@ class Fit:
     """How to train: Adam, one cycle of the learning rate, minibatches of whole pairs."""
 
     steps: int = 200
-    pairs_per_step: int = 8
+    pairs_per_step: int = 6
     lr: float = 3e-3
 
     def __post_init__(self) -> None:

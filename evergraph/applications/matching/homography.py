@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.applications.matching.features import Detector, detect
+from evergraph.applications.matching.features import Detector, ImageFeatures, detect
 from evergraph.applications.matching.images import Image, to_gray
 from evergraph.applications.matching.truth import Pair, homography_pair
 
@@ -47,6 +47,14 @@ class Views:
             raise ValueError(f"difficulty must lie in [0, 1), got {self.difficulty}")
         if min(self.size) < 16:
             raise ValueError(f"size must be at least 16 pixels each way, got {self.size}")
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A view of a photograph: its points, and the homography from the photograph to it."""
+
+    features: ImageFeatures
+    homography: Array
 
 
 def pairs(
@@ -120,18 +128,64 @@ def _convex(corners: Array, least: float) -> bool:
     return bool((cross > least).all() or (cross < -least).all())
 
 
-def _pair(image: Image, rng: Random, views: Views, name: str) -> Pair | None:
+def _shoot(image: Image, rng: Random, views: Views) -> Shot:
+    matrix = random_homography(image.shape, rng, views)
+    seen = cv2.warpPerspective(image, matrix, views.size, flags=cv2.INTER_AREA)
+    found = detect(photometric(seen, rng, views.noise), views.detector, views.points)
+    return Shot(found, matrix)
+
+
+def _pair_of(first: Shot, second: Shot, views: Views, name: str) -> Pair | None:
     """Two views of one photograph; None if they share too little."""
+    homography = second.homography @ np.linalg.inv(first.homography)
+    pair = homography_pair(first.features, second.features, homography, views.size, name)
+    enough = int((pair.true_matches() >= 0).sum()) >= views.matches
+    return pair if enough else None
+
+
+def _pair(image: Image, rng: Random, views: Views, name: str) -> Pair | None:
+    """Two fresh views of one photograph; None if many tries share too little."""
     for _ in range(TRIES):
-        maps = [random_homography(image.shape, rng, views) for _ in range(2)]
-        seen = [cv2.warpPerspective(image, m, views.size, flags=cv2.INTER_AREA) for m in maps]
-        noisy = [photometric(view, rng, views.noise) for view in seen]
-        first, second = (detect(view, views.detector, views.points) for view in noisy)
-        homography = maps[1] @ np.linalg.inv(maps[0])
-        pair = homography_pair(first, second, homography, views.size, name)
-        if int((pair.true_matches() >= 0).sum()) >= views.matches:
+        first, second = (_shoot(image, rng, views) for _ in range(2))
+        pair = _pair_of(first, second, views, name)
+        if pair is not None:
             return pair
     return None
+
+
+def album_pairs(
+    images: Sequence[Image],
+    count: int,
+    seed: int,
+    views: Views = Views(),  # noqa: B008
+) -> list[Pair]:
+    """Pairs to train on: few views of each photograph, each used in many pairs.
+
+    Detecting points costs more than all else, and n views make n (n - 1) / 2 pairs. Every other
+    view is an easier one, so that motions of all sizes are there.
+    """
+    rng = np.random.default_rng(seed)
+    each = -(-count // max(len(images), 1))
+    shots = max(int(np.ceil(np.sqrt(3 * each))), 4)  # about half of all pairs are used
+    out: list[Pair] = []
+    for number, image in enumerate(images):
+        ready = fit(to_gray(image), views.size)
+        levels = [views.difficulty * (rng.uniform() if i % 2 else 1.0) for i in range(shots)]
+        album = [_shoot(ready, rng, replace(views, difficulty=level)) for level in levels]
+        both = [(i, j) for i in range(shots) for j in range(shots) if i != j]
+        taken = 0
+        for place in rng.permutation(len(both)):
+            i, j = both[place]
+            pair = _pair_of(album[i], album[j], views, f"image {number}") if taken < each else None
+            if pair is not None:
+                out.append(pair)
+                taken += 1
+    if not out:
+        raise ValueError(
+            f"the images have too little structure: no two views of {len(images)} images share "
+            f"{views.matches} true matches; use other images"
+        )
+    return [out[i] for i in rng.permutation(len(out))[:count]]
 
 
 def photometric(image: Image, rng: Random, strength: float = 1.0) -> Image:

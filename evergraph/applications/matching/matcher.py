@@ -116,6 +116,8 @@ class Matcher:
     @classmethod
     def pretrained(cls, detector: Detector = "sift", points: int = 512) -> Matcher:
         """The matcher that comes with the package."""
+        if detector not in ("sift", "orb"):
+            raise ValueError(f"detector must be sift or orb, got {detector!r}")
         name = f"fgn_{detector}.safetensors"
         found = cls.load(Path(str(files("evergraph.applications.matching") / name)))
         found.points = points

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, leaky_relu
 
 from evergraph.applications.matching.candidates import NAMES, NUM_FEATURES
+from evergraph.applications.matching.kernels import symmetric_product
 from evergraph.batch import Batch
 from evergraph.feature_graph import DenseGraph, Features, Neighbors, feature_graph
 
@@ -125,21 +126,31 @@ class CandidateNetwork(nn.Module):
         out: Tensor = self.readout(h)
         return out
 
-    def _graph(self, own: Tensor, table: Tensor, index: Tensor, weight: Tensor) -> DenseGraph:
-        """The feature graph of every candidate, from the gated mean of its neighbors."""
+    def _graph(
+        self, own: Tensor, table: Tensor, index: Tensor, weight: Tensor
+    ) -> DenseGraph | tuple[Tensor, Tensor]:
+        """The feature graph of every candidate from the gated mean m of its neighbors.
+
+        Without gradients the pair (x, m) is kept in its place: it says the same.
+        """
         gate = torch.sigmoid(self._attend(0, own, table, index))
-        coefficients = gate * weight / index.shape[1]
         nodes = self.nodes(table)
-        mean = embedding_bag(index, nodes, per_sample_weights=coefficients, mode="sum")
+        share = gate * weight / index.shape[1]
+        mean = embedding_bag(index, nodes, per_sample_weights=share, mode="sum")
         x = nodes if own is table else self.nodes(own)
+        if not torch.is_grad_enabled():
+            return x, mean
         one = Neighbors(mean.view(-1, *self.shape), torch.arange(len(own)))
         graph = feature_graph(x.view(-1, *self.shape), one, normalization="none", form="dense")
         assert isinstance(graph, DenseGraph)
         return graph
 
-    def _propagate(self, graph: DenseGraph, z: Tensor) -> Tensor:
+    def _propagate(self, graph: DenseGraph | tuple[Tensor, Tensor], z: Tensor) -> Tensor:
         scale = self.shape[1] ** -0.5
-        return graph.propagate(z.view(-1, *self.shape)).flatten(1) * scale
+        if isinstance(graph, DenseGraph):
+            return graph.propagate(z.view(-1, *self.shape)).flatten(1) * scale
+        parts = (part.contiguous().view(-1, self.shape[1]).numpy() for part in (*graph, z))
+        return torch.from_numpy(symmetric_product(*parts)).view_as(z) * scale
 
     def _collect(
         self, layer: int, own: Tensor, table: Tensor, index: Tensor, weight: Tensor

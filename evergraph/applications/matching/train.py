@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ import torch
 
 from evergraph.applications.matching.arrangements import CandidateArrangement
 from evergraph.applications.matching.fit import Example, Fit, choose_cut, examples, fit
-from evergraph.applications.matching.homography import Views, pairs
-from evergraph.applications.matching.images import Image, list_images, read_image
+from evergraph.applications.matching.homography import Views, album_pairs
+from evergraph.applications.matching.images import list_images, read_image
 from evergraph.applications.matching.matcher import Matcher
 from evergraph.applications.matching.network import CandidateNetwork
 from evergraph.applications.matching.photographs import photograph, split
@@ -23,23 +22,6 @@ from evergraph.applications.matching.tartanair import sequence_pairs, sequences
 from evergraph.applications.matching.truth import Pair
 
 Follow = Callable[[int, float], None]
-
-
-def training_pairs(
-    images: Sequence[Image],
-    count: int,
-    seed: int,
-    views: Views = Views(),  # noqa: B008
-) -> list[Pair]:
-    """Half of the pairs as hard as the views say, half easier: motions of all sizes."""
-    easy = count // 2
-    levels = np.linspace(0.05, views.difficulty, 8)
-    out = list(pairs(images, count - easy, seed, views))
-    for number, level in enumerate(levels):
-        part = easy * (number + 1) // len(levels) - easy * number // len(levels)
-        softer = replace(views, difficulty=round(float(level), 3))
-        out += pairs(images, part, seed * 1000 + number, softer)
-    return out
 
 
 def train_on(
@@ -71,7 +53,7 @@ def train_on(
 def train(
     folder: Path | None,
     kind: str = "fgn",
-    count: int = 400,
+    count: int = 600,
     how: Fit = Fit(),  # noqa: B008
     views: Views = Views(),  # noqa: B008
     seed: int = 0,
@@ -114,7 +96,7 @@ def _data(
         parts = [[read_image(p) for p in part] for part in (paths[held:], paths[:held] or paths)]
         names = [path.name for path in paths[held:]]
     learn, valid = (
-        training_pairs(part, size, 10 * seed + place, views)
+        album_pairs(part, size, 10 * seed + place, views)
         for place, (part, size) in enumerate(zip(parts, (count, few), strict=True))
     )
     return learn, valid, names
