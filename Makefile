@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check slow bench kill format clean help
+.PHONY: run test check slow bench matching kill format clean help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -26,6 +26,12 @@ slow: $(READY)  ## the tests that take minutes or need real data
 bench: $(READY) ## the benchmarks; ratios land in results/
 	$(BIN)/evergraph bench speed --out results/bench_speed.json
 	$(BIN)/evergraph bench growth --stream 1000000 --out results/bench_growth.json
+
+matching: $(READY) ## the experiments of feature matching; numbers land in results/
+	$(BIN)/evergraph match compare --out results/matching.json
+	$(BIN)/evergraph paper matching --out results/matching_table7.json --picture docs/matching_tolerance.png
+	$(BIN)/evergraph match stream --out results/matching_stream.json
+	$(BIN)/evergraph bench matching --out results/bench_matching.json
 
 kill: $(READY)  ## kill a run twenty times at random moments, resume it, compare
 	$(BIN)/python tests/kill_and_resume.py 20

@@ -43,7 +43,12 @@ INNER = {
         ["agem", "analytic", "der", "ewc", "finetune", "gem", "joint", "lwf", "mas", "replay"],
     ],
     "applications": [["presets"], ["citation"], ["search"]],
-    "cli": [["console"], ["bench", "learn", "match", "paper"], ["match_results"]],
+    "cli": [
+        ["console"],
+        ["bench", "learn", "match_tables", "paper"],
+        ["match"],
+        ["match_results"],
+    ],
 }
 # The lower half never prints, reads files, seeds globally or chooses a device.
 LOWER_HALF = [

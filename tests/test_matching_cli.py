@@ -160,6 +160,8 @@ def test_table_7_beside_the_published_values(rendered, tmp_path):
     assert overall["gat"]["published"] == 2.64
     assert f"{overall['fgn']['mean_error']:.2f}" in shown.output
     assert picture.read_bytes().startswith(b"\x89PNG")
+    text = out.with_suffix(".md").read_text()
+    assert f"| {overall['fgn']['mean_error']:.3f} |" in text
 
 
 def test_bench_prints_json_and_nothing_else():

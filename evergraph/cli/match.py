@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from evergraph.cli.console import AsJson, Out, complaints, progress, publish, use_threads
+from evergraph.cli.match_tables import method_table, number_table
 from evergraph.report.evidence import provenance
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def match_video(
         "learned_candidates": labels,
         **(summarize(scores) if any(s.recall == s.recall for s in scores) else {}),
     }
-    publish(result, as_json, out, lambda: _numbers(f"{folder.name}, frame to frame", result))
+    publish(result, as_json, out, lambda: number_table(f"{folder.name}, frame to frame", result))
 
 
 @match.command("train")
@@ -202,7 +203,7 @@ def match_train(
             tool, result = train(folder, kind, pairs, Fit(steps), views, seed, follow)
         tool.save(save, {**result, **evidence})
     result = {**evidence, **result}
-    publish(result, as_json, out, lambda: _numbers(f"{kind} on {folder or 'pictures'}", result))
+    publish(result, as_json, out, lambda: number_table(f"{kind} on {folder or 'pictures'}", result))
     if not as_json:
         Console().print(f"The matcher is in {save}", style="dim")
 
@@ -245,7 +246,7 @@ def match_evaluate(
                 rows.append({"method": name, **evaluate(found, method, geometry=True)})
                 shown.advance(task)
     result: dict[str, object] = {**evidence, "folder": folder.name, "rows": rows}
-    publish(result, as_json, out, lambda: _method_table(rows))
+    publish(result, as_json, out, lambda: method_table(rows))
 
 
 @match.command("render")
@@ -295,30 +296,3 @@ def quiet_threads() -> None:
 
     use_threads(1)
     cv2.setNumThreads(1)
-
-
-def _numbers(title: str, result: dict[str, Any]) -> Table:
-    shown = Table(title=title)
-    shown.add_column("")
-    shown.add_column("", justify="right")
-    for name, value in result.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            text = f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
-            shown.add_row(name.replace("_", " "), text)
-    return shown
-
-
-def _method_table(rows: list[dict[str, Any]]) -> Table:
-    shown = Table(title="Matches within 3 pixels")
-    shown.add_column("method")
-    auc = next((name for name in ("auc_magsac", "auc_pose") if name in rows[0]), None)
-    names = ("precision", "recall", "F1", "mean error, px", *(("AUC",) if auc else ()))
-    for name in names:
-        shown.add_column(name, justify="right")
-    for row in rows:
-        numbers = [f"{row[name]:.3f}" for name in ("precision", "recall", "f1")]
-        numbers.append(f"{row['mean_error']:.2f}" if "mean_error" in row else "")
-        if auc:
-            numbers.append(" / ".join(f"{100 * value:.1f}" for value in row[auc]))
-        shown.add_row(row["method"], *numbers)
-    return shown

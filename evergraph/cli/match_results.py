@@ -11,7 +11,13 @@ from rich.table import Table
 
 from evergraph.cli.console import AsJson, Out, complaints, progress, publish
 from evergraph.cli.match import open_matcher, quiet_threads
+from evergraph.cli.match_tables import compare_table, table_7
 from evergraph.report.evidence import provenance
+from evergraph.report.matching_tables import (
+    compare_markdown,
+    stream_markdown,
+    table7_markdown,
+)
 
 
 def match_compare(
@@ -68,6 +74,7 @@ def match_compare(
         "cells": aggregate(cells),
     }
     publish(result, as_json, out, lambda: compare_table(result["cells"]))
+    beside(out, compare_markdown(result))
 
 
 def match_stream(
@@ -119,6 +126,7 @@ def match_stream(
         return shown
 
     publish(result, as_json, out, table)
+    beside(out, stream_markdown(result))
 
 
 def paper_matching(
@@ -187,6 +195,7 @@ def paper_matching(
     if picture is not None:
         tolerance_curves(rows, picture)
     publish(result, as_json, out, lambda: table_7(rows))
+    beside(out, table7_markdown(result))
 
 
 def bench_matching(
@@ -230,47 +239,7 @@ def bench_matching(
     publish({**evidence, "rows": rows}, as_json, out, table)
 
 
-def compare_table(cells: list[dict[str, Any]]) -> Table:
-    """A table of all cells, test by test."""
-    shown = Table(title="Matches within 3 pixels")
-    for name in ("test", "method"):
-        shown.add_column(name)
-    for name in ("precision", "recall", "F1", "± sd", "training, CPU s"):
-        shown.add_column(name, justify="right")
-    before = None
-    for cell in cells:
-        if before not in (None, cell["test"]):
-            shown.add_section()
-        numbers = (cell[name] for name in ("precision", "recall", "f1", "f1_sd"))
-        shown.add_row(
-            cell["test"] if cell["test"] != before else "",
-            cell["method"],
-            *(f"{number:.3f}" for number in numbers),
-            f"{cell['train_seconds']:.0f}",
-        )
-        before = cell["test"]
-    return shown
-
-
-def table_7(rows: list[dict[str, Any]]) -> Table:
-    """Mean error by category, with the published values."""
-    shown = Table(title="Mean error in pixels of the 150 most confident matches (Table 7)")
-    categories = list(dict.fromkeys(row["category"] for row in rows))
-    shown.add_column("method")
-    for category in categories:
-        shown.add_column(category, justify="right")
-    cells = {(row["method"], row["category"]): row for row in rows}
-    for method in dict.fromkeys(row["method"] for row in rows):
-        mine = [cells.get((method, category)) for category in categories]
-        shown.add_row(method, *("" if r is None else f"{r['mean_error']:.2f}" for r in mine))
-        if any(r is not None and r["published"] is not None for r in mine):
-            published = [r["published"] if r else None for r in mine]
-            texts = ["" if value is None else f"{value:.2f}" for value in published]
-            shown.add_row(f"  {method}, published (TartanAir)", *texts, style="dim")
-    for name in ("precision", "recall", "f1"):
-        shown.add_section()
-        for method in dict.fromkeys(row["method"] for row in rows):
-            mine = [cells.get((method, category)) for category in categories]
-            texts = ["" if r is None else f"{r[name]:.3f}" for r in mine]
-            shown.add_row(f"{method}, {name}", *texts)
-    return shown
+def beside(out: Path | None, text: str) -> None:
+    """Write Markdown beside a JSON file."""
+    if out is not None:
+        out.with_suffix(".md").write_text(text)
