@@ -11,7 +11,7 @@ from matching_scenes import easy_pair, random_features, texture
 from evergraph.applications.matching import baselines
 from evergraph.applications.matching.arrangements import CandidateArrangement, graph_tensors
 from evergraph.applications.matching.candidates import NAMES, NUM_FEATURES, Proposal, propose
-from evergraph.applications.matching.decide import one_to_one
+from evergraph.applications.matching.decide import Matches, best_cut, one_to_one
 from evergraph.applications.matching.evaluate import areas, evaluate, judge, tolerance_curve
 from evergraph.applications.matching.features import canonical_order, detect, features
 from evergraph.applications.matching.images import read_image, to_gray
@@ -127,6 +127,17 @@ def test_one_to_one_is_the_greedy_loop():
         pairs = set(zip(found.first.tolist(), found.second.tolist(), strict=True))
         assert pairs == greedy(first, second, score, 0.4)
         assert (np.diff(found.confidence) <= 0).all()
+
+
+def test_the_cut_is_where_expected_f1_is_largest():
+    rng = np.random.default_rng(0)
+    for beyond in (1.0, 1.5):
+        sure = np.sort(rng.uniform(size=30))[::-1]
+        matches = Matches(np.arange(30), np.arange(30), sure)
+        there = beyond * sure.sum()
+        expected = [2 * sure[:k].sum() / (k + there) for k in range(1, 31)]
+        assert len(best_cut(matches, beyond)) == 1 + int(np.argmax(expected))
+    assert len(best_cut(matches.strongest(0), 1.0)) == 0
 
 
 # -- networks -----------------------------------------------------------------------------------

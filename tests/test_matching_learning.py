@@ -15,7 +15,7 @@ from evergraph.applications.matching.arrangements import CandidateArrangement
 from evergraph.applications.matching.candidates import propose
 from evergraph.applications.matching.evaluate import evaluate
 from evergraph.applications.matching.experiment import aggregate
-from evergraph.applications.matching.fit import Fit, choose_cut, collate, examples, fit
+from evergraph.applications.matching.fit import Fit, collate, examples, fit
 from evergraph.applications.matching.matcher import Matcher, Online
 from evergraph.applications.matching.network import CandidateNetwork
 from evergraph.applications.matching.paper import (
@@ -51,15 +51,8 @@ def trained():
 def test_training_learns(trained):
     network, losses = trained
     assert np.mean(losses[-5:]) < 0.5 * losses[0]
-    arrangement = CandidateArrangement(network)
-    arrangement.beyond, f1 = choose_cut(arrangement, hard_pairs(4, 50))
-    fresh = hard_pairs(6, 100)
-    assert evaluate(fresh, arrangement_match(arrangement))["f1"] > 0.8
-    assert f1 > 0.8
-
-
-def arrangement_match(arrangement):
-    return lambda pair: arrangement.match(pair.first, pair.second)
+    tool = Matcher(CandidateArrangement(network))
+    assert evaluate(hard_pairs(6, 100), tool.match_pair)["f1"] > 0.8
 
 
 def test_the_same_seed_trains_the_same_network():
@@ -244,6 +237,9 @@ def test_sequences_are_split_without_overlap():
     parts = table7.split_sequences(names, 0.8, 0)
     assert sorted(name for part in parts for name in part) == names
     assert [len(part) for part in parts] == [6, 2, 2]
+    names = [f"{place}/Easy/P{number}" for place in "abcd" for number in range(5)]
+    for part in table7.split_sequences(names, 0.8, 1)[1:]:
+        assert sorted(name[0] for name in part) == list("abcd")
     with pytest.raises(ValueError, match="at least 3 sequences, got 2"):
         table7.split_sequences(names[:2], 0.8, 0)
 

@@ -41,13 +41,14 @@ class CandidateArrangement:
         network: scores candidates.
         threshold: least probability of a match; None cuts every pair where F1 is expected to be
             largest, see `decide.best_cut`.
-        beyond: true matches for each that is among the candidates, for that cut.
+        beyond: true matches for each that is among the candidates, for that cut; 1 leaves out of
+            the account those that no candidate proposes.
         proposal: how candidates are proposed.
     """
 
     network: CandidateNetwork
     threshold: float | None = None
-    beyond: float = 1.25
+    beyond: float = 1.0
     proposal: Proposal = field(default_factory=Proposal)
 
     def __post_init__(self) -> None:

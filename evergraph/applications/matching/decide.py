@@ -71,7 +71,7 @@ def best_cut(matches: Matches, beyond: float) -> Matches:
 
     Args:
         matches: the most confident first.
-        beyond: true matches for each that is among these; more than 1, since candidates miss some.
+        beyond: true matches for each that is among these; 1 if none is missing.
 
     Example:
         >>> sure = Matches(np.arange(3), np.arange(3), np.array([1.0, 0.9, 0.1]))

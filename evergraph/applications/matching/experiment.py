@@ -105,7 +105,7 @@ def run_seed(
         report(f"training {kind}")
         matcher, told = train_on(kind, data, valid, settings.fit, settings.views, seed)
         more = {
-            "setting": f"beyond {told['beyond']}",
+            "setting": "",
             "train_seconds": making + told["train_seconds"],
             "parameters": told["parameters"],
         }

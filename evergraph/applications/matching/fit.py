@@ -1,24 +1,22 @@
-"""Train a network on labeled candidate graphs, and choose how to cut its matches on others."""
+"""Train a network on labeled candidate graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from evergraph.applications.matching.arrangements import CandidateArrangement, graph_tensors
+from evergraph.applications.matching.arrangements import graph_tensors
 from evergraph.applications.matching.candidates import CandidateGraph, Proposal, propose
-from evergraph.applications.matching.evaluate import judge, summarize
 from evergraph.applications.matching.network import CandidateNetwork
 from evergraph.applications.matching.truth import Pair
 from evergraph.learner import Learner, Training
 from evergraph.methods import Finetune
 
-BEYOND = (1.0, 1.25, 1.5, 2.0)
 Report = Callable[[int, float], None]
 
 
@@ -95,18 +93,3 @@ def fit(
         cycle.step()
         report(step + 1, float(loss.detach()))
     network.eval()
-
-
-def choose_cut(arrangement: CandidateArrangement, pairs: Sequence[Pair]) -> tuple[float, float]:
-    """The `beyond` of the best F1 on these pairs, and that F1."""
-    graphs = [propose(pair.first, pair.second, arrangement.proposal) for pair in pairs]
-    scores = [arrangement.score(graph) for graph in graphs]
-    best = (-1.0, arrangement.beyond)
-    for beyond in BEYOND:
-        trial = replace(arrangement, threshold=None, beyond=beyond)
-        judged = [
-            judge(pair, trial.decide(graph, score))
-            for pair, graph, score in zip(pairs, graphs, scores, strict=True)
-        ]
-        best = max(best, (summarize(judged)["f1"], beyond))
-    return best[1], best[0]

@@ -137,10 +137,19 @@ def load_pairs(sequences: Sequence[Frames], how: Table7, report: Report) -> dict
 def split_sequences(
     names: Sequence[str], share: float, seed: int
 ) -> tuple[list[str], list[str], list[str]]:
-    """Random names to train on, to validate with and to test on; at least one of each."""
+    """Random names to train on, to validate with and to test on; at least one of each.
+
+    Environments take turns, so that all have sequences in each part if they have enough.
+    """
     if len(names) < 3:
         raise ValueError(f"a comparison needs at least 3 sequences, got {len(names)}")
-    order = np.random.default_rng(seed).permutation(sorted(names)).tolist()
+    turns: dict[str, int] = {}
+    ranked = []
+    for name in np.random.default_rng(seed).permutation(sorted(names)).tolist():
+        environment = name.split("/")[0]
+        turns[environment] = turns.get(environment, -1) + 1
+        ranked.append((turns[environment], name))
+    order = [name for _, name in sorted(ranked, key=lambda item: item[0])]
     test = min(max(round(len(order) * (1 - share)), 1), len(order) - 2)
     valid = min(max((len(order) - test) // 4, 1), len(order) - test - 1)
     return order[test + valid :], order[test : test + valid], order[:test]

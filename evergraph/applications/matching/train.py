@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from evergraph.applications.matching.arrangements import CandidateArrangement
-from evergraph.applications.matching.fit import Example, Fit, choose_cut, examples, fit
+from evergraph.applications.matching.evaluate import evaluate
+from evergraph.applications.matching.fit import Example, Fit, examples, fit
 from evergraph.applications.matching.homography import Views, album_pairs
 from evergraph.applications.matching.images import list_images, read_image
 from evergraph.applications.matching.matcher import Matcher
@@ -33,21 +34,19 @@ def train_on(
     seed: int,
     follow: Follow = lambda step, loss: None,
 ) -> tuple[Matcher, dict[str, Any]]:
-    """A matcher from labeled candidates, its cut chosen on other pairs."""
+    """A matcher from labeled candidates, and what other pairs say of it."""
     start = time.process_time()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = CandidateNetwork(kind)  # type: ignore[arg-type]
     fit(network, data, how, seed, follow)
-    arrangement = CandidateArrangement(network)
-    arrangement.beyond, f1 = choose_cut(arrangement, valid)
+    tool = Matcher(CandidateArrangement(network), views.detector, 2 * views.points)
     told = {
-        "beyond": arrangement.beyond,
-        "validation_f1": f1,
+        "validation_f1": evaluate(valid, tool.match_pair)["f1"],
         "train_seconds": time.process_time() - start,
         "parameters": sum(p.numel() for p in network.parameters()),
     }
-    return Matcher(arrangement, views.detector, 2 * views.points), told
+    return tool, told
 
 
 def train(
