@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check slow bench action kill format clean help
+.PHONY: run test check slow bench action matching kill format clean help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -32,6 +32,12 @@ action: $(READY) ## the tables of action recognition; needs DSADS in $EVERGRAPH_
 		--search results/action_search.json --runs results/action_runs.jsonl --out results/action.json --pictures docs
 	$(BIN)/evergraph bench action --out results/action_bench.json
 	$(BIN)/evergraph bench action-stream --out results/action_stream.json
+
+matching: $(READY) ## the experiments of feature matching; numbers land in results/
+	$(BIN)/evergraph match compare --out results/matching.json
+	$(BIN)/evergraph paper matching --out results/matching_table7.json --picture docs/matching_tolerance.png
+	$(BIN)/evergraph match stream --out results/matching_stream.json
+	$(BIN)/evergraph bench matching --out results/bench_matching.json
 
 kill: $(READY)  ## kill a run twenty times at random moments, resume it, compare
 	$(BIN)/python tests/kill_and_resume.py 20

@@ -43,7 +43,7 @@ INNER = {
         ["agem", "analytic", "der", "ewc", "finetune", "gem", "joint", "lwf", "mas", "replay"],
     ],
     "applications": [
-        ["presets", "protocol", "action"],
+        ["presets", "protocol", "action", "matching"],
         ["setup"],
         ["citation"],
         ["search", "paper"],
@@ -60,7 +60,9 @@ INNER = {
     ],
     "cli": [
         ["console", "action_output"],
-        ["action", "action_tables", "bench", "learn", "paper"],
+        ["action", "action_tables", "bench", "learn", "match_tables", "paper"],
+        ["match"],
+        ["match_results"],
     ],
 }
 # The lower half never prints, reads files, seeds globally or chooses a device.

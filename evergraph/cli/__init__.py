@@ -8,6 +8,13 @@ from evergraph.cli.action import action
 from evergraph.cli.action_tables import bench_action, bench_action_stream, paper_action
 from evergraph.cli.bench import bench
 from evergraph.cli.learn import compare, datasets, run, tune
+from evergraph.cli.match import match
+from evergraph.cli.match_results import (
+    bench_matching,
+    match_compare,
+    match_stream,
+    paper_matching,
+)
 from evergraph.cli.paper import paper
 
 __all__ = ["app"]
@@ -23,6 +30,11 @@ for command in (run, compare, tune, datasets):
 bench.command("action")(bench_action)
 bench.command("action-stream")(bench_action_stream)
 paper.command("action")(paper_action)
+match.command("compare")(match_compare)
+match.command("stream")(match_stream)
+paper.command("matching")(paper_matching)
+bench.command("matching")(bench_matching)
 app.add_typer(action, name="action")
 app.add_typer(bench, name="bench")
+app.add_typer(match, name="match")
 app.add_typer(paper, name="paper")

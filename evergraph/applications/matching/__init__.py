@@ -1,0 +1,1 @@
+"""Image feature matching as edge prediction on a graph that grows with every frame, Section 7."""

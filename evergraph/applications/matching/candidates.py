@@ -1,0 +1,232 @@
+"""Candidate matches as the items of a graph: "feature matching becomes edge prediction".
+
+Every point of the first image proposes its few most similar points of the second. Candidates
+whose points lie close together are neighbors, and the weight of their edge tells how well the
+similarity transform of one (from scales and orientations) predicts the other's displacement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from evergraph.applications.matching.features import ImageFeatures
+
+Array = NDArray[Any]
+NAMES = (
+    "similarity", "row ratio", "column ratio", "rank", "mutual", "log scale ratio",
+    "sine of turn", "cosine of turn", "x0", "y0", "x1", "y1", "dx", "dy", "support", "vote",
+    "close support", "close vote", "consensus",
+)  # fmt: skip
+NUM_FEATURES = len(NAMES)
+SHARPEN = 6  # the power that turns a weight into that of an agreement six times as close
+REACH = 40.0  # pixels, the unit of distances in the consensus
+RIDGE = 0.1  # pulls the consensus to the candidate itself where hardly anybody agrees
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """How candidates are proposed and connected.
+
+    Attributes:
+        candidates: of each point.
+        nearby: points whose candidates may become neighbors.
+        neighbors: of each candidate, those with the largest weights.
+        slack: share of a displacement that may be mispredicted.
+        tolerance: pixels that may be mispredicted.
+    """
+
+    candidates: int = 3
+    nearby: int = 24
+    neighbors: int = 24
+    slack: float = 0.25
+    tolerance: float = 3.0
+
+    def __post_init__(self) -> None:
+        """Reject what proposes nothing."""
+        for name in ("candidates", "nearby", "neighbors"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class CandidateGraph:
+    """E candidate matches and their neighbors.
+
+    Attributes:
+        first, second: `(E,)` the points that a candidate connects.
+        features: `(E, 19)` float32, see `NAMES`.
+        index: `(E, K)` neighbors of each candidate; itself where there are fewer.
+        weight: `(E, K)` float32 in 0..1; 0 where there are fewer.
+    """
+
+    first: Array
+    second: Array
+    features: Array
+    index: Array
+    weight: Array
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+def propose(
+    first: ImageFeatures,
+    second: ImageFeatures,
+    how: Proposal = Proposal(),  # noqa: B008
+) -> CandidateGraph:
+    """The candidate graph of two images."""
+    if len(first) and len(second) and first.descriptors.shape[1] != second.descriptors.shape[1]:
+        raise ValueError(
+            "descriptors of both images must have the same width, got "
+            f"{first.descriptors.shape[1]} and {second.descriptors.shape[1]}"
+        )
+    if not len(first) or len(second) < 2:
+        return _no_candidates(how.neighbors)
+    i, j, looks = _by_descriptor(first, second, how.candidates)
+    ratio = np.log(second.scales[j] / first.scales[i])
+    turn = second.orientations[j] - first.orientations[i]
+    turned = np.exp(ratio + 1j * turn).astype(np.complex64)
+    place, target = _plane(first.keypoints)[i], _plane(second.keypoints)[j]
+    index, weight, total = _neighbors(first, i, j, place, target, turned, how)
+    trust = looks["trust"][index]
+    close = weight**SHARPEN
+    off = _consensus(place, target, turned, index, close * trust)
+    where = _places(first.keypoints[i], second.keypoints[j], first, second)
+    columns = [
+        *(looks[name] for name in ("similarity", "row", "column", "rank", "mutual")),
+        ratio, np.sin(turn), np.cos(turn), *where.T, np.log1p(total),
+        *(np.log1p(part.sum(1)) for part in (weight * trust, close, close * trust)),
+        np.log1p(off / how.tolerance),
+    ]  # fmt: skip
+    table = np.stack(columns, 1).astype(np.float32)
+    return CandidateGraph(i, j, table, index, weight)
+
+
+def _by_descriptor(
+    first: ImageFeatures, second: ImageFeatures, candidates: int
+) -> tuple[Array, Array, dict[str, Array]]:
+    """The most similar points, and how far they stand out from the alternatives."""
+    similarity = first.descriptors @ second.descriptors.T
+    count = min(candidates, len(second))
+    order, top = _largest(similarity, min(count + 1, len(second)))
+    i = np.repeat(np.arange(len(first)), count)
+    j, s = order[:, :count].reshape(-1), top[:, :count].reshape(-1)
+    rank = np.tile(np.arange(count), len(first))
+    rival_row = np.where(rank == 0, top[i, 1], top[i, 0])
+    best, next_best = _two_largest_of_columns(similarity)
+    leads = s >= best[j]
+    rival_column = np.where(leads, next_best[j], best[j])
+    row, column = (_distance(s) / _distance(rival) - 1 for rival in (rival_row, rival_column))
+    mutual = ((rank == 0) & leads).astype(np.float32)
+    row, column = np.clip(row, -1, 2), np.clip(column, -1, 2)
+    trust = 1 / (1 + np.exp(8 * (np.maximum(row, column) + 0.1)))
+    looks = {
+        "similarity": s, "row": row, "column": column,
+        "rank": rank / 2, "mutual": mutual, "trust": trust.astype(np.float32),
+    }  # fmt: skip
+    return i, j, looks
+
+
+def _largest(table: Array, count: int) -> tuple[Array, Array]:
+    """Columns and values of the largest entries of each row, in order."""
+    count = min(count, table.shape[1])
+    order = np.argpartition(-table, count - 1, axis=1)[:, :count]
+    values = np.take_along_axis(table, order, 1)
+    inner = np.lexsort((order, -values), axis=1)
+    return np.take_along_axis(order, inner, 1), np.take_along_axis(values, inner, 1)
+
+
+def _two_largest_of_columns(table: Array) -> tuple[Array, Array]:
+    if len(table) == 1:
+        return table[0], np.full_like(table[0], -1)
+    two = np.partition(table, len(table) - 2, axis=0)[-2:]
+    return two[1], two[0]
+
+
+def _distance(similarity: Array) -> Array:
+    return np.asarray(np.sqrt(np.maximum(2 - 2 * similarity, 1e-4)))
+
+
+def _plane(points: Array) -> Array:
+    """Points as complex numbers, so that a similarity transform is one product."""
+    return np.asarray(points[:, 0] + 1j * points[:, 1], np.complex64)
+
+
+def _neighbors(
+    first: ImageFeatures,
+    i: Array,
+    j: Array,
+    place: Array,
+    target: Array,
+    turned: Array,
+    how: Proposal,
+) -> tuple[Array, Array, Array]:
+    """Neighbors of all candidates, their weights, and the sum of all weights in reach."""
+    per = len(i) // len(first)
+    nearby = min(how.nearby, len(first) - 1)
+    weight = np.zeros((len(i), 0), np.float32)
+    others = np.zeros((len(i), 0), np.int64)
+    if nearby:
+        found = cKDTree(first.keypoints).query(first.keypoints, nearby + 1)
+        points = np.asarray(found[1])
+        others = (points[:, 1:, None] * per + np.arange(per)).reshape(len(first), -1)[i]
+        weight = _agreement(place, target, turned, others, how)
+        weight *= (j[others] != j[:, None]) & (i[others] != i[:, None])
+    total = weight.sum(1)
+    if weight.shape[1] < how.neighbors:  # few points: fill up with a neighbor that weighs nothing
+        missing = how.neighbors - weight.shape[1]
+        weight = np.pad(weight, ((0, 0), (0, missing)))
+        own = np.broadcast_to(np.arange(len(i))[:, None], (len(i), missing))
+        others = np.concatenate([others, own], 1)
+    chosen = np.sort(np.argpartition(-weight, how.neighbors - 1, axis=1)[:, : how.neighbors], 1)
+    index, kept = (np.take_along_axis(part, chosen, 1) for part in (others, weight))
+    return index, kept, total
+
+
+def _agreement(place: Array, target: Array, turned: Array, others: Array, how: Proposal) -> Array:
+    """How well candidates and their neighbors predict each other, in 0..1."""
+    moved0 = place[others] - place[:, None]
+    moved1 = target[others] - target[:, None]
+    length = np.abs(moved1)
+    strain = np.zeros(moved0.shape, np.float32)
+    for transform in (turned[:, None], turned[others]):
+        predicted = transform * moved0
+        allowed = how.slack * (np.abs(predicted) + length) + how.tolerance
+        strain += np.square(np.abs(predicted - moved1) / allowed)
+    return np.exp(-strain)
+
+
+def _consensus(place: Array, target: Array, turned: Array, index: Array, weight: Array) -> Array:
+    """How far a candidate is from where its neighbors, by an affine map, would put it: pixels.
+
+    The map is the candidate's own similarity transform plus a correction by weighted least
+    squares, whose constant part is what we are after.
+    """
+    moved0 = place[index] - place[:, None]
+    missed = target[index] - target[:, None] - turned[:, None] * moved0
+    x, y = moved0.real / REACH, moved0.imag / REACH
+    columns = np.stack([np.ones_like(x), x, y], -1)  # (E, K, 3)
+    weighted = columns * weight[..., None]
+    square = np.einsum("eka,ekb->eab", weighted, columns) + RIDGE * np.eye(3, dtype=np.float32)
+    right = np.einsum("eka,ek->ea", weighted, missed)
+    return np.abs(np.linalg.solve(square, right[..., None])[:, 0, 0])
+
+
+def _places(here: Array, there: Array, first: ImageFeatures, second: ImageFeatures) -> Array:
+    """Positions and displacement in units of the first image's spread, from the middles."""
+    middle0, middle1 = first.keypoints.mean(0), second.keypoints.mean(0)
+    spread = max(float(np.abs(first.keypoints - middle0).max()), 1.0)
+    p0, p1 = (here - middle0) / spread, (there - middle1) / spread
+    return np.concatenate([p0, p1, p1 - p0], 1)
+
+
+def _no_candidates(neighbors: int) -> CandidateGraph:
+    none = np.zeros(0, np.int64)
+    table = np.zeros((0, NUM_FEATURES), np.float32)
+    index = np.zeros((0, neighbors), np.int64)
+    return CandidateGraph(none, none, table, index, index.astype(np.float32))

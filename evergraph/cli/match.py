@@ -1,0 +1,298 @@
+"""The commands that match images, and learn to."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from evergraph.cli.console import AsJson, Out, complaints, progress, publish, use_threads
+from evergraph.cli.match_tables import method_table, number_table
+from evergraph.report.evidence import provenance
+
+if TYPE_CHECKING:
+    from evergraph.applications.matching.matcher import Matcher
+
+match = typer.Typer(no_args_is_help=True, help="Match the points of images, and learn to.")
+
+MatcherFile = Annotated[
+    Path | None,
+    typer.Option("--matcher", help="A matcher from `match train`; default: the one we ship."),
+]
+DetectorName = Annotated[str, typer.Option("--detector", help="`sift` or `orb`.")]
+Points = Annotated[int, typer.Option(min=1, help="Points of each image at the most.")]
+Threshold = Annotated[
+    float | None,
+    typer.Option(help="Least confidence of a match; default: where F1 of a pair should be best."),
+]
+
+
+@match.command("pair")
+def match_pair(
+    first: Annotated[Path, typer.Argument(help="An image.")],
+    second: Annotated[Path, typer.Argument(help="Another image of the same thing.")],
+    out: Annotated[Path, typer.Option(help="Folder for matches.npz and matches.png.")] = Path(
+        "out"
+    ),
+    matcher: MatcherFile = None,
+    detector: DetectorName = "sift",
+    points: Points = 1024,
+    threshold: Threshold = None,
+    as_json: AsJson = False,
+) -> None:
+    """Match two images: matches.npz in SuperGlue's keys, and a picture.
+
+    `keypoints0` and `keypoints1` hold the points, `matches` the partner of each point of the first
+    image or -1, `match_confidence` how sure that is. In the picture green lines are sure, red ones
+    are not.
+    """
+    with complaints():
+        import numpy as np
+
+        from evergraph.applications.matching.images import read_image, to_color
+        from evergraph.report.matching_figures import draw_matches
+
+        quiet_threads()
+        tool = open_matcher(matcher, detector, points, threshold)
+        images = [read_image(path) for path in (first, second)]
+        start = time.perf_counter()
+        found = tool.match(*images)
+        seconds = time.perf_counter() - start
+        out.mkdir(parents=True, exist_ok=True)
+        np.savez(out / "matches.npz", allow_pickle=False, **found.arrays())
+        draw_matches(
+            *(to_color(images[0]), to_color(images[1])),
+            found.keypoints0[found.matches.first],
+            found.keypoints1[found.matches.second],
+            found.matches.confidence,
+            out / "matches.png",
+        )
+    result: dict[str, object] = {
+        "points0": len(found.keypoints0),
+        "points1": len(found.keypoints1),
+        "matches": len(found.matches),
+        "mean_confidence": float(found.matches.confidence.mean()) if len(found.matches) else None,
+        "seconds": seconds,
+    }
+
+    def table() -> Table:
+        shown = Table(title=f"{first.name} and {second.name}")
+        for name in ("points", "matches", "mean confidence", "seconds"):
+            shown.add_column(name, justify="right")
+        sure = result["mean_confidence"]
+        counts = f"{result['points0']} and {result['points1']}"
+        mean = "" if sure is None else f"{sure:.2f}"
+        shown.add_row(counts, str(result["matches"]), mean, f"{seconds:.2f}")
+        return shown
+
+    publish(result, as_json, None, table)
+    if not as_json:
+        Console().print(f"Matches and a picture of them are in {out}/", style="dim")
+
+
+@match.command("video")
+def match_video(
+    folder: Annotated[
+        Path, typer.Argument(help="Images in the order of their names, or one TartanAir sequence.")
+    ],
+    learn: Annotated[
+        bool,
+        typer.Option(
+            help="Go on learning, with labels from depth and poses, or from geometry (RANSAC) "
+            "where there are none."
+        ),
+    ] = False,
+    memory: Annotated[int, typer.Option(help="Candidates that are kept for replay.")] = 2000,
+    width: Annotated[int, typer.Option(help="Larger frames are scaled down to it.")] = 640,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the matcher after learning here.")
+    ] = None,
+    matcher: MatcherFile = None,
+    detector: DetectorName = "sift",
+    points: Points = 512,
+    threshold: Threshold = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Match every frame with the one before, and learn on the way if asked to.
+
+    Shows matches per second while it runs. With depth and poses it also tells precision, recall
+    and F1 of what was matched before it was learned.
+    """
+    with complaints():
+        from evergraph.applications.matching.evaluate import judge, summarize
+        from evergraph.applications.matching.matcher import Online
+        from evergraph.applications.matching.sources import video_length, video_pairs
+
+        evidence = provenance()
+        quiet_threads()
+        tool = open_matcher(matcher, detector, points, threshold, Online.default(memory))
+        total = matches = labels = 0
+        seconds, scores = 0.0, []
+        with progress(as_json) as shown:
+            task = shown.add_task("matching", total=video_length(folder))
+            for pair in video_pairs(folder, width, points, tool.detector):
+                start = time.perf_counter()
+                found = tool.match_pair(pair)
+                seconds += time.perf_counter() - start
+                if pair.truth.judged.any():
+                    scores.append(judge(pair, found))
+                if learn:
+                    labels += tool.learn(pair)
+                total, matches = total + 1, matches + len(found)
+                rate = f"{matches / max(seconds, 1e-9):,.0f} matches per second"
+                shown.update(task, advance=1, description=f"{len(found)} matches, {rate}")
+        if save is not None:
+            tool.save(save, {"learned_from": labels, **evidence})
+    result: dict[str, object] = {
+        **evidence,
+        "pairs": total,
+        "matches": matches,
+        "matches_per_second": matches / max(seconds, 1e-9),
+        "milliseconds_per_pair": 1e3 * seconds / max(total, 1),
+        "learned_candidates": labels,
+        **(summarize(scores) if any(s.recall == s.recall for s in scores) else {}),
+    }
+    publish(result, as_json, out, lambda: number_table(f"{folder.name}, frame to frame", result))
+
+
+@match.command("train")
+def match_train(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Images, or TartanAir's layout; default: what scikit-image and -learn bring."
+        ),
+    ] = None,
+    save: Annotated[Path, typer.Option(help="Where the matcher goes.")] = Path(
+        "out/matcher.safetensors"
+    ),
+    kind: Annotated[str, typer.Option(help="fgn, gcn, gat or mlp.")] = "fgn",
+    pairs: Annotated[int, typer.Option(min=2, help="Pairs to make.")] = 600,
+    steps: Annotated[int, typer.Option(min=1, help="Gradient steps, 6 pairs each.")] = 200,
+    detector: DetectorName = "sift",
+    points: Points = 256,
+    seed: Annotated[int, typer.Option(help="Of pairs, network and pictures.")] = 0,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a matcher; about one CPU minute by default.
+
+    Plain images are warped by random homographies and get photometric noise; TartanAir's layout
+    gives truth from depth and poses. A fifth of the images or pairs is held out to tell how good it is.
+    """
+    with complaints():
+        from evergraph.applications.matching.fit import Fit
+        from evergraph.applications.matching.homography import Views
+        from evergraph.applications.matching.train import train
+
+        evidence = provenance()
+        quiet_threads()
+        views = Views(points=points, detector=detector)  # type: ignore[arg-type]
+        with progress(as_json) as shown:
+            task = shown.add_task("making pairs", total=steps)
+
+            def follow(step: int, loss: float) -> None:
+                shown.update(task, completed=step, description=f"training, loss {loss:.3f}")
+
+            tool, result = train(folder, kind, pairs, Fit(steps), views, seed, follow)
+        tool.save(save, {**result, **evidence})
+    result = {**evidence, **result}
+    publish(result, as_json, out, lambda: number_table(f"{kind} on {folder or 'pictures'}", result))
+    if not as_json:
+        Console().print(f"The matcher is in {save}", style="dim")
+
+
+@match.command("evaluate")
+def match_evaluate(
+    folder: Annotated[
+        Path, typer.Argument(help="HPatches' or TartanAir's layout, or a folder of images.")
+    ],
+    count: Annotated[int, typer.Option("--pairs", min=1, help="Pairs at the most.")] = 200,
+    apart: Annotated[int, typer.Option(min=1, help="Frames between the two of a pair.")] = 1,
+    matcher: MatcherFile = None,
+    detector: DetectorName = "sift",
+    points: Points = 512,
+    threshold: Threshold = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a matcher beside nearest neighbors, the ratio test, GMS and AdaLAM.
+
+    Precision, recall and F1 within 3 pixels (hidden points are not judged), the mean error of the
+    150 most confident matches, and the area under the curve of the homography's corner error
+    (1, 3, 5 pixels) or of the pose error (5, 10, 20 degrees).
+    """
+    with complaints():
+        from evergraph.applications.matching.baselines import settled
+        from evergraph.applications.matching.evaluate import evaluate
+        from evergraph.applications.matching.sources import judged_pairs
+
+        evidence = provenance()
+        quiet_threads()
+        tool = open_matcher(matcher, detector, points, threshold)
+        methods = {**settled(), "evergraph": tool.match_pair}
+        with progress(as_json) as shown:
+            task = shown.add_task("reading pairs", total=len(methods))
+            found = judged_pairs(folder, count, apart, points, tool.detector)
+            rows = []
+            for name, method in methods.items():
+                shown.update(task, description=name)
+                rows.append({"method": name, **evaluate(found, method, geometry=True)})
+                shown.advance(task)
+    result: dict[str, object] = {**evidence, "folder": folder.name, "rows": rows}
+    publish(result, as_json, out, lambda: method_table(rows))
+
+
+@match.command("render")
+def match_render(
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    sequences: Annotated[int, typer.Option(min=1, help="Of each category.")] = 2,
+    frames: Annotated[int, typer.Option(min=2, help="Of each sequence.")] = 12,
+    width: Annotated[int, typer.Option(min=32, help="Of the images; height is 3/4.")] = 320,
+    seed: Annotated[int, typer.Option(help="Of scenes, cameras and noise.")] = 0,
+) -> None:
+    """Render textured scenes in TartanAir's layout: indoor, outdoor, dark and hard.
+
+    OUT/CATEGORY/Easy/P### holds image_left, depth_left and pose_left.txt, ready for `match train`,
+    `match evaluate`, `match video` and `paper matching`.
+    """
+    with complaints(), progress(False) as shown:
+        from evergraph.applications.matching.render import CATEGORIES
+        from evergraph.applications.matching.table7 import render_sequences
+
+        task = shown.add_task("rendering", total=len(CATEGORIES) * sequences)
+        render_sequences(out, sequences, frames, seed, width, lambda: shown.advance(task))
+    Console().print(f"{len(CATEGORIES) * sequences} sequences are in {out}/", style="dim")
+
+
+def open_matcher(
+    path: Path | None,
+    detector: str,
+    points: int,
+    threshold: float | None = None,
+    online: Any = None,
+) -> Matcher:
+    """The matcher of a file, or the one we ship, with changes from the command line."""
+    from evergraph.applications.matching.arrangements import CandidateArrangement
+    from evergraph.applications.matching.matcher import Matcher
+
+    shipped = path is None
+    tool = Matcher.pretrained(detector) if shipped else Matcher.load(path)  # type: ignore[arg-type]
+    if threshold is not None and isinstance(tool.arrangement, CandidateArrangement):
+        found = tool.arrangement
+        tool.arrangement = replace(found, threshold=threshold)
+    return Matcher(tool.arrangement, tool.detector, points, online)
+
+
+def quiet_threads() -> None:
+    """One thread for torch and for OpenCV: small images are quickest so."""
+    import cv2
+
+    use_threads(1)
+    cv2.setNumThreads(1)

@@ -1,0 +1,411 @@
+"""Candidates, decisions, networks and the matcher: oracles, laws and bad input."""
+
+import math
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from matching_scenes import easy_pair, random_features, texture
+
+from evergraph.applications.matching import baselines
+from evergraph.applications.matching.arrangements import CandidateArrangement, graph_tensors
+from evergraph.applications.matching.candidates import NAMES, NUM_FEATURES, Proposal, propose
+from evergraph.applications.matching.decide import Matches, best_cut, one_to_one
+from evergraph.applications.matching.evaluate import areas, evaluate, judge, tolerance_curve
+from evergraph.applications.matching.features import canonical_order, detect, features
+from evergraph.applications.matching.images import read_image, to_gray
+from evergraph.applications.matching.matcher import Matcher
+from evergraph.applications.matching.network import (
+    KINDS,
+    CandidateNetwork,
+    as_batch,
+    probability,
+)
+from evergraph.checkpoint import CheckpointError
+from evergraph.feature_graph import feature_adjacency, propagate
+
+
+def graph_of(points=40, **changes):
+    pair = easy_pair(points)
+    return propose(pair.first, pair.second, Proposal(**changes)), pair
+
+
+def matcher(**changes):
+    return Matcher(CandidateArrangement(CandidateNetwork("fgn"), **changes))
+
+
+# -- candidates ---------------------------------------------------------------------------------
+
+
+def test_candidates_are_the_most_similar_points():
+    graph, pair = graph_of(candidates=2)
+    for point in range(len(pair.first)):
+        similarity = [float(pair.first.descriptors[point] @ d) for d in pair.second.descriptors]
+        best = sorted(range(len(similarity)), key=lambda j: -similarity[j])[:2]
+        assert graph.second[graph.first == point].tolist() == best
+        column = graph.features[graph.first == point, NAMES.index("similarity")]
+        assert column == pytest.approx([similarity[j] for j in best], abs=1e-5)
+
+
+def agreement(first, second, a, b, graph, how):
+    """Eq. by eq.: how well the transforms of two candidates predict each other."""
+    ends = [(first.keypoints[graph.first[e]], second.keypoints[graph.second[e]]) for e in (a, b)]
+    moved0, moved1 = (ends[1][side] - ends[0][side] for side in (0, 1))
+    strain = 0.0
+    for e in (a, b):
+        i, j = graph.first[e], graph.second[e]
+        turn = second.orientations[j] - first.orientations[i]
+        scale = second.scales[j] / first.scales[i]
+        c, s = scale * math.cos(turn), scale * math.sin(turn)
+        predicted = np.array([[c, -s], [s, c]]) @ moved0
+        allowed = how.slack * (np.hypot(*predicted) + np.hypot(*moved1)) + how.tolerance
+        strain += (np.hypot(*(predicted - moved1)) / allowed) ** 2
+    return math.exp(-strain)
+
+
+def test_weights_against_the_plain_loop():
+    how = Proposal(candidates=2, nearby=5, neighbors=6)
+    pair = easy_pair(20)
+    graph = propose(pair.first, pair.second, how)
+    for e in range(len(graph)):
+        distance = np.linalg.norm(
+            pair.first.keypoints - pair.first.keypoints[graph.first[e]], axis=1
+        )
+        near = np.argsort(distance)[1:6]
+        found = {}
+        for other in range(len(graph)):
+            if graph.first[other] in near and graph.second[other] != graph.second[e]:
+                found[other] = agreement(pair.first, pair.second, e, other, graph, how)
+        top = sorted(found.values(), reverse=True)[:6]
+        assert sorted(graph.weight[e][graph.weight[e] > 1e-6], reverse=True) == pytest.approx(
+            [w for w in top if w > 1e-6], rel=1e-3, abs=1e-6
+        )
+        for other, weight in zip(graph.index[e], graph.weight[e], strict=True):
+            if weight > 1e-6:
+                assert weight == pytest.approx(found[int(other)], rel=1e-3, abs=1e-6)
+
+
+def test_true_candidates_agree_with_their_neighbors():
+    graph, _ = graph_of(60)
+    true = graph.first == graph.second
+    support = graph.weight.sum(1)
+    assert support[true].mean() > 5 * support[~true].mean()
+    off = graph.features[:, NAMES.index("consensus")]
+    assert np.isfinite(graph.features).all()
+    assert off[true].max() < 0.1
+
+
+@pytest.mark.parametrize("points", [0, 1, 2, 3, 8, 30])
+def test_any_number_of_points(points):
+    pair = easy_pair(points)
+    graph = propose(pair.first, pair.second)
+    assert graph.features.shape == (len(graph), NUM_FEATURES)
+    assert np.isfinite(graph.features).all()
+    found = matcher(threshold=0.0).match_pair(pair)
+    assert len(found) <= points
+
+
+# -- decisions ----------------------------------------------------------------------------------
+
+
+def greedy(first, second, score, threshold):
+    taken = []
+    for e in sorted(range(len(score)), key=lambda e: -score[e]):
+        free = all(first[e] != first[t] and second[e] != second[t] for t in taken)
+        if score[e] >= threshold and free:
+            taken.append(e)
+    return {(int(first[e]), int(second[e])) for e in taken}
+
+
+def test_one_to_one_is_the_greedy_loop():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        first, second = rng.integers(0, 12, (2, 60))
+        score = rng.uniform(size=60)
+        found = one_to_one(first, second, score, 0.4)
+        pairs = set(zip(found.first.tolist(), found.second.tolist(), strict=True))
+        assert pairs == greedy(first, second, score, 0.4)
+        assert (np.diff(found.confidence) <= 0).all()
+
+
+def test_the_cut_is_where_expected_f1_is_largest():
+    rng = np.random.default_rng(0)
+    for beyond in (1.0, 1.5):
+        sure = np.sort(rng.uniform(size=30))[::-1]
+        matches = Matches(np.arange(30), np.arange(30), sure)
+        there = beyond * sure.sum()
+        expected = [2 * sure[:k].sum() / (k + there) for k in range(1, 31)]
+        assert len(best_cut(matches, beyond)) == 1 + int(np.argmax(expected))
+    assert len(best_cut(matches.strongest(0), 1.0)) == 0
+
+
+# -- networks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_graph_and_its_items_give_the_same_logits(kind):
+    graph, pair = graph_of(24)
+    network = CandidateNetwork(kind)
+    tensors = graph_tensors(graph)
+    target = torch.from_numpy(pair.labels(graph.first, graph.second))
+    batch = as_batch(*tensors, target)
+    whole = network.on_graph(*tensors)
+    assert torch.allclose(network(batch.x, batch.neighbors), whole, atol=1e-5)
+    one = batch.select(torch.tensor([5]))
+    assert torch.allclose(network(one.x, one.neighbors)[0], whole[5], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_gets_a_gradient(kind):
+    graph, _ = graph_of(24)
+    network = CandidateNetwork(kind)
+    network.on_graph(*graph_tensors(graph)).square().sum().backward()
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.abs().sum() > 0), name
+
+
+def test_the_message_of_fgn_is_the_papers_equation():
+    graph, _ = graph_of(16)
+    features, index, weight = graph_tensors(graph)
+    network = CandidateNetwork("fgn", layers=1)
+    own = network.embed(features)
+    gate = torch.sigmoid(network._attend(0, own, own, index))
+    x = network.nodes(own)
+    mean = torch.stack([
+        sum(gate[e, k] * weight[e, k] * x[index[e, k]] for k in range(index.shape[1]))
+        / index.shape[1]
+        for e in range(len(graph))
+    ])  # fmt: skip
+    shape = (-1, *network.shape)
+    adjacency = feature_adjacency(x.view(shape), mean.view(shape).unsqueeze(1))
+    message = propagate(adjacency, network.values[0](own).view(shape)).flatten(1)
+    message = message / network.shape[1] ** 0.5
+    h = own + network.updates[0](torch.cat([own, message], -1))
+    expected = network.readout(h)
+    assert torch.allclose(network.on_graph(features, index, weight), expected, atol=1e-4)
+
+
+def test_prediction_gives_the_numbers_of_training():
+    graph, _ = graph_of(24)
+    network = CandidateNetwork("fgn")
+    with_gradient = network.on_graph(*graph_tensors(graph))
+    with torch.no_grad():
+        assert torch.allclose(network.on_graph(*graph_tensors(graph)), with_gradient, atol=1e-5)
+
+
+def test_neighbors_in_any_order():
+    graph, _ = graph_of(20)
+    features, index, weight = graph_tensors(graph)
+    order = torch.randperm(index.shape[1])
+    for kind in KINDS:
+        network = CandidateNetwork(kind)
+        other = network.on_graph(features, index[:, order], weight[:, order])
+        assert torch.allclose(network.on_graph(features, index, weight), other, atol=1e-5)
+
+
+def test_networks_refuse_what_they_cannot_be():
+    with pytest.raises(ValueError, match="kind must be one of fgn, gcn, gat, mlp, got 'gin'"):
+        CandidateNetwork("gin")
+    with pytest.raises(ValueError, match="multiple of channels, got 30 and 4"):
+        CandidateNetwork("fgn", width=30)
+    with pytest.raises(ValueError, match="got 3 classes"):
+        CandidateNetwork("fgn").grow(3)
+
+
+# -- the matcher --------------------------------------------------------------------------------
+
+
+def test_matches_do_not_depend_on_the_order_of_points():
+    pair = easy_pair(50)
+    tool = matcher(threshold=0.2)
+    sides = (pair.first, pair.second)
+    orders = [np.random.default_rng(seed).permutation(50) for seed in (0, 1)]
+    mixed = [side.take(order) for side, order in zip(sides, orders, strict=True)]
+
+    def run(sides):
+        return tool.match_features(
+            *(tuple(getattr(s, name) for s in sides)
+              for name in ("keypoints", "descriptors", "scales", "orientations"))
+        )  # fmt: skip
+
+    plain, shuffled = run(sides), run(mixed)
+    assert len(plain)
+    back = {
+        (int(orders[0][i]), int(orders[1][j]), float(c))
+        for i, j, c in zip(shuffled.first, shuffled.second, shuffled.confidence, strict=True)
+    }
+    assert back == {
+        (int(i), int(j), float(c))
+        for i, j, c in zip(plain.first, plain.second, plain.confidence, strict=True)
+    }
+
+
+def test_twins_are_told_apart_by_their_descriptors():
+    one = random_features(6)
+    twins = one.take(np.zeros(6, int))
+    twins = type(twins)(twins.keypoints, one.descriptors, twins.scales, twins.orientations)
+    order = np.random.default_rng(3).permutation(6)
+    assert (order[canonical_order(twins.take(order))] == canonical_order(twins)).all()
+
+
+@pytest.mark.parametrize("detector", ["sift", "orb"])
+def test_an_image_matches_itself(detector):
+    found = Matcher.pretrained(detector, points=80).match(texture(), texture())
+    assert len(found.matches) > 30
+    assert (found.matches.first == found.matches.second).mean() > 0.95
+    arrays = found.arrays()
+    assert set(arrays) == {"keypoints0", "keypoints1", "matches", "match_confidence"}
+    assert (arrays["matches"][found.matches.first] == found.matches.second).all()
+
+
+def test_kinds_of_images_give_the_same_gray():
+    gray = texture(32)
+    color = cv2.cvtColor(gray, cv2.COLOR_GRAY2BGR)
+    kinds = [
+        gray[..., None], color, cv2.cvtColor(gray, cv2.COLOR_GRAY2BGRA),
+        gray.astype(np.uint16) * 257, gray / 255, gray.astype(np.float32),
+    ]  # fmt: skip
+    for image in kinds:
+        assert np.abs(to_gray(image).astype(int) - gray).max() <= 1
+
+
+@pytest.mark.parametrize("image", [np.zeros((64, 64), np.uint8), np.zeros((1, 1), np.uint8)])
+def test_nothing_to_see_is_an_empty_result(image):
+    found = Matcher.pretrained().match(image, texture())
+    assert len(found.matches) == 0
+    assert found.arrays()["matches"].shape == (0,)
+
+
+def test_descriptors_of_any_width_without_scales():
+    pair = easy_pair(30)
+    found = matcher(threshold=0.0).match_features(
+        (pair.first.keypoints, pair.second.keypoints),
+        (pair.first.descriptors, pair.second.descriptors),
+    )
+    assert len(found) > 10
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"descriptors": np.zeros((5, 9))}, "same width, got 8 and 9"),
+        ({"keypoints": np.zeros((5, 3))}, r"keypoints must have shape \(N, 2\), got \(5, 3\)"),
+        ({"descriptors": np.zeros((4, 8))}, r"descriptors must have shape \(5, D\), got \(4, 8\)"),
+        ({"scales": np.zeros(5)}, "scales must be positive, got 0"),
+        ({"scales": np.ones(4)}, r"scales must have shape \(5,\), got \(4,\)"),
+        ({"orientations": np.full(5, np.nan)}, "orientations must be finite, got nan at point 0"),
+    ],
+)
+def test_features_that_cannot_be(change, message):
+    good = random_features(5)
+    parts = {name: getattr(good, name) for name in vars(good)}
+    bad = {**parts, **change}
+    with pytest.raises(ValueError, match=message):
+        matcher().match_features(**{name: (parts[name], bad[name]) for name in parts})
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (np.zeros((0, 5)), "at least one pixel"),
+        (np.zeros((4, 4, 2)), "must have shape"),
+        (np.full((4, 4), np.nan), "must be finite"),
+        (np.zeros((4, 4), complex), "bytes, 16-bit numbers or floats, got complex"),
+    ],
+)
+def test_images_that_cannot_be(image, message):
+    with pytest.raises(ValueError, match=message):
+        detect(image)
+
+
+def test_files_that_are_no_images(tmp_path):
+    with pytest.raises(ValueError, match="must be a file that exists"):
+        read_image(tmp_path / "none.png")
+    for content in (b"", b"not a picture", cv2.imencode(".png", texture())[1].tobytes()[:40]):
+        path = tmp_path / "broken.png"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="empty, truncated or no picture"):
+            Matcher.pretrained().match(path, path)
+
+
+def test_a_matcher_survives_its_file(tmp_path):
+    tool = matcher(threshold=0.2)
+    path = tmp_path / "matcher.safetensors"
+    tool.save(path, {"note": "test"})
+    pair = easy_pair()
+    before, after = tool.match_pair(pair), Matcher.load(path).match_pair(pair)
+    assert before.first.tolist() == after.first.tolist()
+    assert before.confidence.tolist() == after.confidence.tolist()
+
+
+def test_files_that_are_no_matchers(tmp_path):
+    path = tmp_path / "matcher.safetensors"
+    with pytest.raises(CheckpointError, match="no matcher at"):
+        Matcher.load(path)
+    matcher().save(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="truncated or damaged"):
+        Matcher.load(path)
+
+
+def test_settings_that_cannot_be():
+    with pytest.raises(ValueError, match=r"threshold must lie in 0..1, got 2"):
+        matcher(threshold=2)
+    with pytest.raises(ValueError, match="candidates must be at least 1, got 0"):
+        Proposal(candidates=0)
+    with pytest.raises(ValueError, match="detector must be sift or orb, got 'surf'"):
+        detect(texture(), "surf")
+    with pytest.raises(ValueError, match="points must be at least 1, got 0"):
+        detect(texture(), points=0)
+
+
+def test_probability_is_the_softmax():
+    logits = torch.randn(5, 2)
+    assert torch.allclose(probability(logits), logits.softmax(1)[:, 1])
+
+
+# -- baselines and judgment ---------------------------------------------------------------------
+
+
+def test_the_ratio_test_is_the_plain_loop():
+    pair = easy_pair(30, noise=0.8)
+    found = baselines.ratio_test(pair, 0.8)
+    expected = set()
+    distance = np.linalg.norm(
+        pair.first.descriptors[:, None] - pair.second.descriptors[None], axis=-1
+    )
+    for i in range(30):
+        order = np.argsort(distance[i])
+        mutual = np.argmin(distance[:, order[0]]) == i
+        if mutual and distance[i, order[0]] <= 0.8 * distance[i, order[1]]:
+            expected.add((i, int(order[0])))
+    assert set(zip(found.first.tolist(), found.second.tolist(), strict=True)) == expected
+    assert expected
+
+
+@pytest.mark.parametrize("name", list(baselines.settled()))
+def test_every_baseline_finds_an_easy_pair(name):
+    pair = easy_pair(120)
+    assert evaluate([pair], baselines.settled()[name])["f1"] > 0.5
+    assert len(baselines.settled()[name](easy_pair(0))) == 0
+
+
+def test_judgment_of_known_matches():
+    pair = easy_pair(10)
+    right = one_to_one(np.arange(10), np.arange(10), np.linspace(1, 0.1, 10), 0.0)
+    score = judge(pair, right, geometry=True)
+    assert (score.precision, score.recall) == (1.0, 1.0)
+    assert max(score.corner) < 0.1
+    wrong = one_to_one(np.arange(10), (np.arange(10) + 1) % 10, np.linspace(1, 0.1, 10), 0.0)
+    assert judge(pair, wrong).recall == 0
+    errors = np.array([0.1, 0.4, 2.0])
+    assert tolerance_curve(errors, [0.25, 0.5, 5]) == pytest.approx([1 / 3, 2 / 3, 1])
+    assert areas([0, 1, 20], [10]) == pytest.approx([(1 + 0.9 + 0) / 3])
+
+
+def test_foreign_features_are_brought_to_unit_length():
+    found = features([[1, 2], [3, 4]], [[3.0, 4.0], [0.0, 0.0]])
+    assert np.linalg.norm(found.descriptors, axis=1).tolist() == [1, 0]
+    assert len(features([], [])) == 0

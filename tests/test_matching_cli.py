@@ -1,0 +1,180 @@
+"""The commands: what they write, what they print, and how they complain."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+from matching_scenes import texture
+from typer.testing import CliRunner
+
+from evergraph.applications.matching import render
+from evergraph.cli import app
+
+runner = CliRunner()
+
+
+def invoke(*arguments):
+    return runner.invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """Three tiny sequences in TartanAir's layout."""
+    root = tmp_path_factory.mktemp("rendered")
+    pictures = [texture(96, seed) for seed in range(4)]
+    for number, name in enumerate(("indoor", "dark", "hard")):
+        frames = render.sequence(render.CATEGORIES[name], pictures, 3, number, width=128)
+        render.write_sequence(root / name / "Easy" / "P000", frames)
+    return root
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    big = texture(160, 7)
+    cv2.imwrite(str(folder / "a.png"), big)
+    cv2.imwrite(str(folder / "b.png"), np.roll(big, 4, axis=1))
+    return folder
+
+
+def test_pair_writes_matches_and_a_picture(images, tmp_path):
+    out = tmp_path / "out"
+    shown = invoke("match", "pair", images / "a.png", images / "b.png", "--out", out, "--json")
+    assert shown.exit_code == 0, shown.output
+    told = json.loads(shown.stdout)
+    saved = np.load(out / "matches.npz")
+    assert (saved["matches"] >= 0).sum() == told["matches"] > 20
+    partner = saved["keypoints1"][saved["matches"][saved["matches"] >= 0]]
+    moved = partner - saved["keypoints0"][saved["matches"] >= 0]
+    assert np.median(moved[:, 0]) == pytest.approx(4, abs=0.5)
+    assert cv2.imread(str(out / "matches.png")).shape == (160, 320, 3)
+    table = invoke("match", "pair", images / "a.png", images / "b.png", "--out", out)
+    assert str(told["matches"]) in table.output
+
+
+@pytest.mark.parametrize("kind", ["gray16", "alpha", "one"])
+def test_pair_takes_all_kinds_of_images(kind, images, tmp_path):
+    gray = texture(96, 2)
+    made = {
+        "gray16": gray.astype(np.uint16) * 257,
+        "alpha": cv2.cvtColor(gray, cv2.COLOR_GRAY2BGRA),
+        "one": np.zeros((1, 1), np.uint8),
+    }[kind]
+    path = tmp_path / "image.png"
+    cv2.imwrite(str(path), made)
+    shown = invoke("match", "pair", path, path, "--out", tmp_path, "--json")
+    assert shown.exit_code == 0, shown.output
+    assert (json.loads(shown.stdout)["matches"] > 0) == (kind != "one")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("pair", "no.png", "no.png"), "must be a file that exists"),
+        (("video", "nowhere"), "expected a folder"),
+        (("train", "nowhere"), "expected a folder"),
+        (("evaluate", "nowhere"), "expected a folder"),
+        (("pair", "a", "b", "--matcher", "none"), "no matcher at none"),
+        (("pair", "a", "b", "--detector", "surf"), "detector must be sift or orb"),
+        (("pair", "a", "b", "--threshold", "3"), "threshold must lie in 0..1"),
+    ],
+)
+def test_complaints_are_one_line(arguments, message):
+    shown = invoke("match", *arguments)
+    assert shown.exit_code == 2
+    assert message in " ".join(shown.stderr.split())
+    assert "Traceback" not in shown.output
+
+
+def test_a_truncated_matcher_is_refused(images, tmp_path):
+    path = tmp_path / "broken.safetensors"
+    path.write_bytes(b"\x10\x00")
+    pair = (images / "a.png", images / "b.png")
+    shown = invoke("match", "pair", *pair, "--matcher", path)
+    assert shown.exit_code == 2
+    assert "truncated or damaged" in " ".join(shown.stderr.split())
+
+
+def test_video_learns_on_the_way(rendered, images, tmp_path):
+    saved = tmp_path / "learned.safetensors"
+    shown = invoke(
+        "match", "video", rendered / "indoor/Easy/P000", "--learn", "--memory", 50,
+        "--points", 60, "--save", saved, "--json",
+    )  # fmt: skip
+    assert shown.exit_code == 0, shown.output
+    told = json.loads(shown.stdout)
+    assert told["pairs"] == 2
+    assert told["learned_candidates"] > 50
+    assert 0 <= told["f1"] <= 1
+    plain = json.loads(invoke("match", "video", images, "--matcher", saved, "--json").stdout)
+    assert plain["matches_per_second"] > 0
+    assert "f1" not in plain
+
+
+def test_train_then_evaluate(images, rendered, tmp_path):
+    saved = tmp_path / "mine.safetensors"
+    told = invoke(
+        "match", "train", images, "--pairs", 3, "--steps", 2, "--points", 60, "--save", saved,
+        "--json",
+    )  # fmt: skip
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["images"] == ["a.png", "b.png"]
+    deep = invoke(
+        "match", "train", rendered, "--steps", 2, "--points", 60, "--kind", "gcn", "--save", saved
+    )
+    assert deep.exit_code == 0, deep.output
+    shown = invoke(
+        "match", "evaluate", rendered, "--matcher", saved, "--points", 60, "--pairs", 3, "--json"
+    )
+    assert shown.exit_code == 0, shown.output
+    rows = json.loads(shown.stdout)["rows"]
+    methods = [row["method"] for row in rows]
+    assert {"nearest neighbor", "ratio test", "evergraph"} <= set(methods)
+    assert all(len(row["auc_pose"]) == 3 for row in rows)
+    plain = invoke("match", "evaluate", images, "--points", 60, "--pairs", 1)
+    assert plain.exit_code == 0, plain.output
+    assert "AUC" in plain.output
+
+
+def test_render_writes_every_category(tmp_path):
+    shown = invoke("match", "render", tmp_path, "--sequences", 1, "--frames", 2, "--width", 32)
+    assert shown.exit_code == 0, shown.output
+    found = sorted(p.parent.name for p in tmp_path.glob("*/Easy"))
+    assert len(found) == 4
+    assert len((tmp_path / "dark/Easy/P000/pose_left.txt").read_text().splitlines()) == 2
+
+
+def test_table_7_beside_the_published_values(rendered, tmp_path):
+    out, picture = tmp_path / "table.json", tmp_path / "curves.png"
+    shown = invoke(
+        "paper", "matching", rendered, "--seeds", 1, "--steps", 2, "--out", out,
+        "--picture", picture,
+    )  # fmt: skip
+    assert shown.exit_code == 0, shown.output
+    rows = json.loads(out.read_text())["rows"]
+    assert {row["method"] for row in rows} >= {"gat", "fgn", "descriptors alone"}
+    overall = {row["method"]: row for row in rows if row["category"] == "all"}
+    assert overall["fgn"]["published"] == 2.00
+    assert overall["gat"]["published"] == 2.64
+    assert f"{overall['fgn']['mean_error']:.2f}" in shown.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    text = out.with_suffix(".md").read_text()
+    assert f"| {overall['fgn']['mean_error']:.3f} |" in text
+
+
+def test_bench_prints_json_and_nothing_else():
+    shown = invoke("bench", "matching", "--repeats", 1, "--most", 256, "--json")
+    assert shown.exit_code == 0, shown.output
+    (row,) = json.loads(shown.stdout)["rows"]
+    assert row["points"] == 256
+    assert row["match_ms"] > 0
+
+
+@pytest.mark.slow
+def test_compare_small(tmp_path):
+    shown = invoke("match", "compare", "--small", "--seeds", 1, "--work", tmp_path, "--json")
+    assert shown.exit_code == 0, shown.output
+    cells = json.loads(shown.stdout)["cells"]
+    assert {"test", "method", "precision", "recall", "f1", "runs", "train_seconds"} <= set(cells[0])

@@ -1,0 +1,302 @@
+"""Where the truth comes from: homographies, depth and poses, disparity, rendered scenes."""
+
+import cv2
+import numpy as np
+import pytest
+from matching_scenes import easy_pair, random_features, texture
+
+from evergraph.applications.matching import hpatches, photographs, render, stereo, tartanair
+from evergraph.applications.matching.homography import Views, album_pairs, pairs, photometric
+from evergraph.applications.matching.sources import judged_pairs, layout_of, video_pairs
+from evergraph.applications.matching.truth import warp
+
+SMALL = Views(size=(96, 72), points=40, difficulty=0.3, noise=0.2, matches=4)
+
+
+@pytest.fixture(scope="module")
+def frames():
+    pictures = [texture(96, seed) for seed in range(4)]
+    return render.sequence(render.CATEGORIES["indoor"], pictures, 3, seed=1, width=96)
+
+
+@pytest.fixture
+def folder(frames, tmp_path):
+    render.write_sequence(tmp_path / "room" / "Easy" / "P000", frames)
+    return tmp_path / "room" / "Easy" / "P000"
+
+
+# -- homographies -------------------------------------------------------------------------------
+
+
+def test_true_matches_are_the_plain_loop():
+    pair = easy_pair(40)
+    expected = np.full(40, -1)
+    there = warp(pair.first.keypoints, pair.homography)
+    back = warp(pair.second.keypoints, np.linalg.inv(pair.homography))
+    worst = np.array([
+        [max(np.hypot(*(there[i] - pair.second.keypoints[j])),
+             np.hypot(*(back[j] - pair.first.keypoints[i]))) for j in range(40)]
+        for i in range(40)
+    ])  # fmt: skip
+    for i in range(40):
+        j = int(worst[i].argmin())
+        if worst[i, j] <= 3 and worst[:, j].argmin() == i:
+            expected[i] = j
+    assert pair.true_matches().tolist() == expected.tolist()
+    assert (expected == np.arange(40)).mean() > 0.9
+
+
+def test_points_behind_the_plane_have_no_place():
+    homography = np.array([[1.0, 0, 0], [0, 1, 0], [0.1, 0, 1]])
+    assert np.isnan(warp(np.array([[-20.0, 0.0]]), homography)).all()
+
+
+def test_pairs_of_photographs_follow_their_homography():
+    made = list(pairs([texture(200, 5)], 3, seed=0, views=SMALL))
+    assert len(made) == 3
+    for pair in made:
+        true = pair.true_matches()
+        rows = np.flatnonzero(true >= 0)
+        assert len(rows) >= SMALL.matches
+        assert pair.error(rows, true[rows]).max() <= 3
+        assert pair.labels(rows, true[rows]).tolist() == [1] * len(rows)
+    again = next(iter(pairs([texture(200, 5)], 3, seed=0, views=SMALL)))
+    assert (again.first.keypoints == made[0].first.keypoints).all()
+
+
+def test_albums_make_many_pairs_of_few_views():
+    made = album_pairs([texture(200, 5), texture(200, 6)], 12, seed=0, views=SMALL)
+    assert len(made) == 12
+    assert {pair.name for pair in made} == {"image 0", "image 1"}
+    points = {pair.first.keypoints.tobytes() for pair in made}
+    assert len(points) < 12  # views come again
+    for pair in made:
+        true = pair.true_matches()
+        assert (true >= 0).sum() >= SMALL.matches
+    with pytest.raises(ValueError, match="too little structure"):
+        album_pairs([np.zeros((100, 100), np.uint8)], 2, 0, SMALL)
+
+
+def test_photometric_noise_keeps_the_kind_of_image():
+    image = texture(48)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        changed = photometric(image, rng)
+        assert changed.dtype == np.uint8
+        assert changed.shape == image.shape
+    assert (photometric(image, rng, strength=0) == image).all()
+
+
+def test_images_without_structure_are_refused():
+    with pytest.raises(ValueError, match="too little structure"):
+        list(pairs([np.zeros((100, 100), np.uint8)], 2, 0, SMALL))
+    with pytest.raises(ValueError, match="at least one image"):
+        list(pairs([], 2, 0, SMALL))
+    with pytest.raises(ValueError, match=r"difficulty must lie in \[0, 1\), got 1"):
+        Views(difficulty=1)
+
+
+def test_splits_never_share_a_picture():
+    for seed in range(5):
+        parts = photographs.split(seed)
+        names = [*parts.train, *parts.validation, *parts.test, *parts.surfaces]
+        assert len(names) == len(set(names)) == len(photographs.SCENES + photographs.SURFACES)
+        assert set(parts.test) <= set(photographs.SCENES)
+    tested = {name for seed in range(5) for name in photographs.split(seed).test}
+    assert len(tested) >= 6
+
+
+def test_every_bundled_picture_can_be_read():
+    for name in (*photographs.SCENES, *photographs.SURFACES):
+        assert min(photographs.photograph(name).shape[:2]) > 100
+    with pytest.raises(ValueError, match=r"no picture 'none\.png'"):
+        photographs.photograph("none.png")
+
+
+# -- depth and poses ----------------------------------------------------------------------------
+
+
+def test_projection_is_the_plain_loop():
+    rng = np.random.default_rng(0)
+    pose, other = np.eye(4), np.eye(4)
+    pose[:3, :3], other[:3, :3] = render.rotation(0.1, 0.2, -0.1), render.rotation(0.3, 0, 0.1)
+    pose[:3, 3], other[:3, 3] = [1, 2, 3], [0.5, 2.2, 3.1]
+    points, depth = rng.uniform(0, 60, (8, 2)), rng.uniform(2, 9, 8)
+    found, far = tartanair.project(points, depth, pose, other, (64, 48))
+    for i in range(8):
+        u, v = points[i]
+        camera = depth[i] * np.array([1, (u - 32) / 32, (v - 24) / 32])  # forward, right, down
+        world = pose[:3, :3] @ camera + pose[:3, 3]
+        x, y, z = other[:3, :3].T @ (world - other[:3, 3])
+        assert found[i] == pytest.approx([32 * y / x + 32, 32 * z / x + 24])
+        assert far[i] == pytest.approx(x)
+
+
+def test_quaternions_turn_back_into_matrices():
+    for angles in ((0, 0, 0), (0.3, -0.2, 1.0), (3.0, 0.1, -2.0)):
+        turn = render.rotation(*angles)
+        again = tartanair.pose_matrix(np.zeros(3), render.quaternion(turn))[:3, :3]
+        assert again == pytest.approx(turn, abs=1e-9)
+
+
+def test_rendered_frames_agree_with_their_depth_and_poses(folder, frames):
+    """A pixel moved by depth and poses must find its own color in the other frame."""
+    found = tartanair.read_sequence(folder)
+    assert found.poses == pytest.approx(np.stack([pose for _, _, pose in frames]), abs=1e-6)
+    (image0, depth0, pose0), (image1, depth1, pose1) = frames[0], frames[1]
+    row, column = np.mgrid[8:64:4, 8:88:4]
+    points = np.stack([column.ravel(), row.ravel()], 1).astype(float)
+    place, far = tartanair.project(
+        points, tartanair.sample(depth0, points, (96, 72)), pose0, pose1, (96, 72)
+    )
+    there = tartanair.sample(depth1, place, (96, 72))
+    seen = np.abs(far - there) < 0.02 * far
+    assert seen.mean() > 0.5
+    smooth0, smooth1 = (cv2.GaussianBlur(i, (0, 0), 1).astype(float) for i in (image0, image1))
+    mine = smooth0[points[seen, 1].astype(int), points[seen, 0].astype(int), 0]
+    x, y = np.rint(place[seen]).astype(int).T
+    yours = smooth1[y, x, 0]
+    assert np.corrcoef(mine, yours)[0, 1] > 0.8
+
+
+def test_frames_have_true_matches_and_a_motion(folder):
+    found = list(tartanair.sequence_pairs(tartanair.read_sequence(folder), 1, 96, 60))
+    assert len(found) == 2
+    for pair in found:
+        assert (pair.true_matches() >= 0).sum() > 5
+        assert pair.motion is not None
+        judged = pair.labels(np.arange(len(pair.first)), np.zeros(len(pair.first), int))
+        assert (judged[~pair.truth.judged] == -1).all()
+
+
+def frame(depth, pose=None):
+    found = random_features(12)
+    return tartanair.Frame(found, depth, np.eye(4) if pose is None else pose, (200, 150))
+
+
+def test_unknown_depth_sky_and_hidden_points_are_not_judged():
+    flat = np.full((150, 200), 5.0)
+    assert tartanair.frame_pair(frame(flat), frame(flat)).truth.judged.all()
+    unknown = np.full((150, 200), np.nan)
+    pair = tartanair.frame_pair(frame(unknown), frame(flat))
+    assert not pair.truth.judged.any()
+    assert (pair.true_matches() == -1).all()
+    sky = np.full((150, 200), 10000.0)
+    assert not tartanair.frame_pair(frame(sky), frame(sky)).truth.judged.any()
+    wall = np.full((150, 200), 2.0)  # something closer stands in the way
+    assert not tartanair.frame_pair(frame(flat), frame(wall)).truth.judged.any()
+    behind = np.eye(4)
+    behind[0, 3] = 9.0  # the camera has passed the points
+    assert not tartanair.frame_pair(frame(flat), frame(flat, behind)).truth.judged.any()
+
+
+def test_a_missing_pose_line_is_named(folder):
+    poses = folder / "pose_left.txt"
+    lines = poses.read_text().splitlines()
+    poses.write_text("\n".join(lines[:-1]))
+    with pytest.raises(ValueError, match="one line for each of the 3 images, got 2 lines"):
+        tartanair.read_sequence(folder)
+    poses.write_text("\n".join([lines[0], "1 2 3 nan 0 0 1", lines[2]]))
+    with pytest.raises(ValueError, match=r"line 2 of .* must be tx ty tz qx qy qz qw"):
+        tartanair.read_sequence(folder)
+
+
+def test_missing_and_broken_depth_is_named(folder):
+    depth = folder / "depth_left" / "000001_left_depth.npy"
+    depth.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="must be a depth map saved by NumPy"):
+        tartanair.read_sequence(folder).frame(1, 96, 20)
+    depth.unlink()
+    with pytest.raises(ValueError, match=r"000001_left_depth\.npy is missing"):
+        tartanair.read_sequence(folder)
+    with pytest.raises(ValueError, match="expected TartanAir's layout"):
+        tartanair.sequences(folder / "image_left")
+
+
+def test_negative_and_infinite_depth_is_unknown(tmp_path):
+    np.save(tmp_path / "d.npy", np.array([[1.0, -1.0], [np.nan, 0.0]]))
+    assert np.isnan(tartanair.read_depth(tmp_path / "d.npy")).tolist() == [
+        [False, True],
+        [True, True],
+    ]
+
+
+@pytest.mark.slow
+def test_the_two_real_frames_of_tartanair():
+    from pathlib import Path
+
+    root = Path(__file__).parents[2] / "shared" / "data" / "TartanAir"
+    if not root.is_dir():
+        pytest.skip("the two real frames are not here")
+    pair = next(tartanair.sequence_pairs(tartanair.sequences(root)[0], 1, 640, 512))
+    assert (pair.true_matches() >= 0).sum() > 100
+
+
+# -- other layouts ------------------------------------------------------------------------------
+
+
+def test_hpatches_layout(tmp_path):
+    scene = tmp_path / "v_plane"
+    scene.mkdir()
+    image = cv2.cvtColor(texture(128, 3), cv2.COLOR_GRAY2BGR)
+    homography = np.array([[1.0, 0.05, 4.0], [-0.05, 1.0, 6.0], [0.0001, 0, 1]])
+    cv2.imwrite(str(scene / "1.ppm"), image)
+    cv2.imwrite(str(scene / "2.ppm"), cv2.warpPerspective(image, homography, (128, 128)))
+    np.savetxt(scene / "H_1_2", homography)
+    assert layout_of(tmp_path) == "hpatches"
+    for side in (128, 96):
+        pair = next(iter(hpatches.scene_pairs(scene, short_side=side, points=60)))
+        true = pair.true_matches()
+        assert (true >= 0).sum() > 20
+    (scene / "H_1_2").write_text("1 2 3")
+    with pytest.raises(ValueError, match="9 numbers of a homography, got 3"):
+        next(iter(hpatches.scene_pairs(scene)))
+
+
+def test_disparity_there_and_back():
+    disparity = np.full((20, 50), 7.0)
+    disparity[:, 40:] = np.inf
+    points = np.array([[20.0, 5.0], [3.0, 5.0], [45.0, 5.0]], np.float32)
+    there, known = stereo.shift(points, disparity)
+    assert known.tolist() == [True, False, False]  # one leaves the image, one is unknown
+    assert there[0].tolist() == [13, 5]
+    back, known = stereo.shift_back(there[:1], disparity)
+    assert known.tolist() == [True]
+    assert back[0].tolist() == [20, 5]
+
+
+def test_the_motorcycle_has_true_matches():
+    pair = next(iter(stereo.motorcycle_pairs((128,))))
+    assert 30 < (pair.true_matches() >= 0).sum() < 128
+    assert pair.truth.judged.mean() > 0.7
+
+
+def test_sources_of_pairs(folder, tmp_path):
+    assert layout_of(tmp_path) == "tartanair"
+    assert len(judged_pairs(tmp_path, 5, points=40)) == 2
+    followed = list(video_pairs(folder, 96, 40))
+    assert len(followed) == 2
+    assert followed[0].truth.judged.any()
+    plain = list(video_pairs(folder / "image_left", 96, 40))
+    assert len(plain) == 2
+    assert not plain[0].truth.judged.any()
+    with pytest.raises(ValueError, match="expected a folder"):
+        layout_of(tmp_path / "none")
+
+
+def test_scenes_that_cannot_be():
+    with pytest.raises(ValueError, match="frames must be at least 2, got 1"):
+        render.sequence(render.Category(), [texture()], 1, 0)
+    with pytest.raises(ValueError, match="at least one texture"):
+        render.sequence(render.Category(), [], 2, 0)
+
+
+def test_categories_look_different():
+    pictures = [texture(96, seed) for seed in range(3)]
+    shown = {
+        name: render.sequence(category, pictures, 2, 0, width=64)[0]
+        for name, category in render.CATEGORIES.items()
+    }
+    assert shown["dark"][0].mean() < 0.3 * shown["indoor"][0].mean()
+    assert (shown["outdoor"][1] == render.FAR).any()
+    assert not (shown["indoor"][1] == render.FAR).any()
