@@ -59,7 +59,7 @@ INNER = {
         ["tables", "online"],
     ],
     "cli": [
-        ["console", "action_output"],
+        ["console", "action_output", "running"],
         ["action", "action_tables", "bench", "learn", "match_tables", "paper"],
         ["match"],
         ["match_results"],

@@ -31,6 +31,10 @@ ARXIV_MODEL: dict[str, Any] = {
     "baseline": {"hidden": (128, 128)},
 }
 
+# Graphs with tens of thousands of items: a part of the memory after each batch, not all of it.
+LARGE = ("computers", "photo", "cs", "physics")
+LARGE_REPLAY: dict[str, Any] = {"replay_batches": 2, "replay_batch_size": 20, "lr": 0.1}
+
 
 def preset(model: str, method: str, dataset: str, scenario: str) -> dict[str, Any]:
     """The settings for a cell: the default, and what `evergraph tune` chose (chosen.json).
@@ -44,6 +48,8 @@ def preset(model: str, method: str, dataset: str, scenario: str) -> dict[str, An
     out = dict(DEFAULT)
     if dataset.endswith("arxiv"):
         out |= ARXIV | ARXIV_MODEL.get(model, ARXIV_MODEL["baseline"])
+    if dataset in LARGE:
+        out |= LARGE_REPLAY
     if method == "analytic":
         if model in EMBEDDINGS:
             out["blocks"] = EMBEDDINGS[model]

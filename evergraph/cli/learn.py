@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from evergraph.cli.console import (
@@ -21,11 +19,11 @@ from evergraph.cli.console import (
     publish,
     use_threads,
 )
+from evergraph.cli.running import follow_run, load_or_generate, run_table, write_run
 from evergraph.report.evidence import provenance
 
 if TYPE_CHECKING:
-    from evergraph.applications.setup import Config
-    from evergraph.dataset import Dataset
+    pass
 
 DatasetName = Annotated[
     str, typer.Option(help="A name that `evergraph datasets` lists, or a folder of your own.")
@@ -136,13 +134,13 @@ def run(
         if resume and checkpoint is None:
             raise ValueError("--resume needs --checkpoint, the file to go on from")
         with progress(as_json) as shown:
-            data, config = _load_or_generate(config, data_root, shown, as_json)
+            data, config = load_or_generate(config, data_root, shown, as_json)
             if protocol != "paper":
                 data = recut(data, config.classes_per_task)
-            result = _follow_run(config, seeds, data, checkpoint, resume, every, shown)
+            result = follow_run(config, seeds, data, checkpoint, resume, every, shown)
     result = {**result, **evidence, "generated": data.generated}
     if out is not None:
-        _write_run(result, out)
+        write_run(result, out)
     if as_json:
         typer.echo(json.dumps(result, indent=1))
     else:
@@ -183,8 +181,8 @@ def compare(
                     memory=memory,
                     batch_size=batch_size,
                 )
-                data, config = _load_or_generate(config, data_root, shown, as_json)
-                results.append(_follow_run(config, seeds, data, None, False, 0, shown))
+                data, config = load_or_generate(config, data_root, shown, as_json)
+                results.append(follow_run(config, seeds, data, None, False, 0, shown))
     publish({**evidence, "results": results}, as_json, out, lambda: run_table(results))
 
 
@@ -211,7 +209,7 @@ def tune(
     use_threads(threads)
     with complaints(), progress(as_json) as shown:
         config = Config(dataset=dataset, model=model, method=method, memory=memory)
-        data, config = _load_or_generate(config, data_root, shown, as_json)
+        data, config = load_or_generate(config, data_root, shown, as_json)
         task = shown.add_task(f"{dataset}, {model}, {method}", total=None)
         rows = search.search(
             config,
@@ -263,95 +261,3 @@ def _class_order(text: str | None) -> tuple[int, ...] | None:
         raise ValueError(
             f"--class-order must be labels separated by commas, got {text!r}"
         ) from error
-
-
-def _load_or_generate(
-    config: Config, data_root: Path | None, shown: Progress, quiet: bool
-) -> tuple[Dataset, Config]:
-    """The data set; if the default one cannot be had, a generated one, and a word about it."""
-    from evergraph.datasets import DatasetNotFound, load
-
-    task = shown.add_task(f"looking for {config.dataset}", total=None)
-    try:
-        return load(
-            config.dataset,
-            data_root,
-            progress=lambda what, _: shown.update(task, description=what),
-        ), config
-    except DatasetNotFound as error:
-        if config.dataset != "cora":
-            raise
-        if not quiet:
-            note = "Cora cannot be had here, so this run is on a generated graph."
-            Console(stderr=True).print(f"{error}\n[yellow]{note}[/yellow]")
-        return load("generated"), replace(config, dataset="generated")
-    finally:
-        shown.remove_task(task)
-
-
-def _follow_run(
-    config: Config,
-    seeds: int,
-    data: Dataset,
-    checkpoint: Path | None,
-    resume: bool,
-    every: float,
-    shown: Progress,
-) -> dict[str, Any]:
-    from evergraph.applications import citation
-
-    total = len(data.train) * config.passes
-    task = shown.add_task("", total=total * seeds)
-
-    def report(number: int, seen: int, accuracy: float) -> None:
-        words = f"{config.dataset}, {config.method}, seed {number + 1} of {seeds}"
-        if accuracy == accuracy:
-            words += f", accuracy {accuracy:.3f}"
-        shown.update(task, completed=number * total + seen, description=words)
-
-    try:
-        return citation.run(config, tuple(range(seeds)), data, checkpoint, resume, every, report)
-    finally:
-        shown.remove_task(task)
-
-
-def _write_run(result: dict[str, Any], out: Path) -> None:
-    from evergraph.report.figures import accuracy_matrix, learning_curve
-
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
-    learning_curve(result, out / "learning_curve.png")
-    accuracy_matrix(result, out / "accuracy_matrix.png")
-
-
-def run_table(results: list[dict[str, Any]]) -> Table:
-    """One line per run: how well, how much was forgotten, at what cost."""
-    config = results[0]["config"]
-    title = f"{config['dataset']}, {config['scenario']}-incremental, one pass"
-    if config["scenario"] == "regular":
-        title = f"{config['dataset']}, regular, {config['epochs']} passes"
-    if config["protocol"] != "paper":
-        title = f"{config['dataset']}, {config['scenario']}-incremental, {config['protocol']}"
-    table = Table(title=title)
-    table.add_column("model, method")
-    field = config["protocol"] != "paper"
-    words = ("AP", "AF") if field else ("accuracy", "forgetting")
-    for name in (*words, "seconds", "items/s", "memory"):
-        table.add_column(name, justify="right")
-    for result in results:
-        config = result["config"]
-        table.add_row(
-            f"{config['model']}, {config['method']}",
-            f"[bold]{result['average_accuracy_mean']:.3f}[/bold]"
-            if field
-            else f"[bold]{result['accuracy_mean']:.3f}[/bold] ± {result['accuracy_sd']:.3f}",
-            f"{result['average_forgetting_mean' if field else 'forgetting_mean']:.3f}",
-            f"{result['seconds']:.1f}",
-            f"{result['items_per_second']:,.0f}",
-            f"{result['memory_bytes'] / 1024:,.0f} kB",
-        )
-    meaning = "forgetting: best minus last, mean of tasks"
-    if field:
-        meaning = "AP: mean accuracy over classes at the end; AF: last minus first, mean of tasks"
-    table.caption = f"{len(results[0]['seeds'])} seeds; {meaning}"
-    return table
