@@ -32,7 +32,7 @@ ARXIV_MODEL: dict[str, Any] = {
 }
 
 # Graphs with tens of thousands of items: a part of the memory after each batch, not all of it.
-LARGE = ("computers", "photo", "cs", "physics")
+LARGE = ("amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics")
 LARGE_REPLAY: dict[str, Any] = {"replay_batches": 2, "replay_batch_size": 20, "lr": 0.1}
 
 
