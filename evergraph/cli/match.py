@@ -184,7 +184,8 @@ def match_train(
     """Train a matcher; about one CPU minute by default.
 
     Plain images are warped by random homographies and get photometric noise; TartanAir's layout
-    gives truth from depth and poses. A fifth of the images or pairs is held out to tell how good it is.
+    gives truth from depth and poses. A fifth of the images or pairs is held out to tell how good
+    it is.
     """
     with complaints():
         from evergraph.applications.matching.fit import Fit
