@@ -173,8 +173,8 @@ def match_train(
         "out/matcher.safetensors"
     ),
     kind: Annotated[str, typer.Option(help="fgn, gcn, gat or mlp.")] = "fgn",
-    pairs: Annotated[int, typer.Option(min=2, help="Pairs to make.")] = 600,
-    steps: Annotated[int, typer.Option(min=1, help="Gradient steps, 6 pairs each.")] = 200,
+    pairs: Annotated[int, typer.Option(min=2, help="Pairs to make.")] = 1000,
+    steps: Annotated[int, typer.Option(min=1, help="Gradient steps, 8 pairs each.")] = 300,
     detector: DetectorName = "sift",
     points: Points = 256,
     seed: Annotated[int, typer.Option(help="Of pairs, network and pictures.")] = 0,
@@ -184,7 +184,8 @@ def match_train(
     """Train a matcher; about one CPU minute by default.
 
     Plain images are warped by random homographies and get photometric noise; TartanAir's layout
-    gives truth from depth and poses. A fifth of the images or pairs is held out to tell how good it is.
+    gives truth from depth and poses. A fifth of the images or pairs is held out to tell how good
+    it is.
     """
     with complaints():
         from evergraph.applications.matching.fit import Fit

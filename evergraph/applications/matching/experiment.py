@@ -44,7 +44,7 @@ class Settings:
         slow: validation pairs that GMS and AdaLAM, which are slow, are tuned on.
     """
 
-    train: int = 600
+    train: int = 1000
     validation: int = 40
     test: int = 60
     surfaces: int = 12

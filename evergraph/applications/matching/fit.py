@@ -32,8 +32,8 @@ class Example:
 class Fit:
     """How to train: Adam, one cycle of the learning rate, minibatches of whole pairs."""
 
-    steps: int = 200
-    pairs_per_step: int = 6
+    steps: int = 300
+    pairs_per_step: int = 8
     lr: float = 3e-3
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-@njit(cache=True, fastmath=True)  # type: ignore[misc]
+@njit(cache=True, fastmath=True)  # type: ignore[untyped-decorator]
 def _product(x: Array, mean: Array, z: Array, out: Array) -> None:
     rows, features = x.shape
     for row in range(rows):

@@ -115,13 +115,11 @@ class Matcher:
 
     @classmethod
     def pretrained(cls, detector: Detector = "sift", points: int = 512) -> Matcher:
-        """The matcher that comes with the package."""
+        """The matcher that comes with the package: trained on SIFT, good for ORB too."""
         if detector not in ("sift", "orb"):
             raise ValueError(f"detector must be sift or orb, got {detector!r}")
-        name = f"fgn_{detector}.safetensors"
-        found = cls.load(Path(str(files("evergraph.applications.matching") / name)))
-        found.points = points
-        return found
+        path = files("evergraph.applications.matching") / "fgn.safetensors"
+        return cls(cls.load(Path(str(path))).arrangement, detector, points)
 
     # -- matching ---------------------------------------------------------------------------
 

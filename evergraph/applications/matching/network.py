@@ -18,6 +18,7 @@ any normalization of rows, erases exactly that.
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import torch
@@ -146,11 +147,12 @@ class CandidateNetwork(nn.Module):
         return graph
 
     def _propagate(self, graph: DenseGraph | tuple[Tensor, Tensor], z: Tensor) -> Tensor:
-        scale = self.shape[1] ** -0.5
         if isinstance(graph, DenseGraph):
-            return graph.propagate(z.view(-1, *self.shape)).flatten(1) * scale
-        parts = (part.contiguous().view(-1, self.shape[1]).numpy() for part in (*graph, z))
-        return torch.from_numpy(symmetric_product(*parts)).view_as(z) * scale
+            out = graph.propagate(z.view(-1, *self.shape)).flatten(1)
+        else:
+            parts = (part.contiguous().view(-1, self.shape[1]).numpy() for part in (*graph, z))
+            out = torch.from_numpy(symmetric_product(*parts)).view_as(z)
+        return out / math.sqrt(self.shape[1])
 
     def _collect(
         self, layer: int, own: Tensor, table: Tensor, index: Tensor, weight: Tensor

@@ -52,7 +52,7 @@ def train_on(
 def train(
     folder: Path | None,
     kind: str = "fgn",
-    count: int = 600,
+    count: int = 1000,
     how: Fit = Fit(),  # noqa: B008
     views: Views = Views(),  # noqa: B008
     seed: int = 0,
