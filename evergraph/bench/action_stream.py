@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -111,7 +112,8 @@ def pipe(
         time.sleep(TICK)
     child.stdin.close()
     listener.join()
-    child.wait()
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
     needed = [start + (at + length / rate) / speed for at, _ in told]
     lag = [seen - when for when, (_, seen) in zip(needed, told, strict=True)]
     return {
@@ -125,6 +127,7 @@ def pipe(
         "resident_mb": resident,
         "resident_mb_growth": resident[-1] - resident[1],
         "seconds": time.perf_counter() - start,
+        "processor_seconds": usage.ru_utime + usage.ru_stime,
     }
 
 

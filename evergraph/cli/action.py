@@ -139,7 +139,7 @@ def predict(
     """Tell what is going on, one line per window: time, activity, probability.
 
     Reads standard input as the samples come if FILE is - or left out; each line is written as
-    soon as its window and a quarter of a second more have come. A sensor that drops out is named
+    soon as its window and two thirds of a second more have come. A sensor that drops out is named
     in a fourth column while the others carry on. With --json each line is a JSON object.
     """
     from evergraph.applications.action.online import follow

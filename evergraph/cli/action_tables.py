@@ -229,7 +229,7 @@ def _about(cells: list[dict[str, Any]], name: str) -> str:
     regular = next((cell["config"] for cell in cells if cell["stream"] == "regular"), None)
     if regular is not None:
         text += (
-            f"Regular learning: {regular['epochs']} passes in batches of {regular['batch_size']}. "
+            f"Regular learning: {regular['epochs']} passes, batches of {regular['batch_size']}. "
         )
     replay = next((cell["config"] for cell in cells if cell["method"] == "replay"), None)
     if replay is not None:
@@ -239,7 +239,7 @@ def _about(cells: list[dict[str, Any]], name: str) -> str:
             f"(up to {replay['memory']:,} windows). "
         )
     return text + (
-        "Accuracy: mean ± standard deviation over runs. Forgetting: best minus last recall, mean of "
+        "Accuracy: mean ± deviation over runs. Forgetting: best minus last recall, mean of "
         "activities. Times: processor time of a prediction in batches of 100, one thread."
     )
 

@@ -15,7 +15,7 @@ from evergraph.applications.action.resample import Piece, Resampler, check_rate
 from evergraph.applications.action.rows import Block, Rows
 from evergraph.applications.action.windows import nodes
 
-BLOCK = 0.2  # seconds of samples that are worked on together
+BLOCK = 0.4  # seconds of samples that are worked on together
 WARM_UP = 25  # rows after which the rate is judged
 
 
