@@ -171,7 +171,7 @@ class Graph:
         Example:
             >>> pair = Graph(torch.eye(2), torch.tensor([[0], [1]]))
             >>> near = pair.diffusion(torch.tensor([0]), hops=2)
-            >>> near.nodes.tolist(), near.hop.tolist(), near.weight.tolist()
+            >>> near.nodes.tolist(), near.hop.tolist(), near.weight.round(decimals=4).tolist()
             ([0, 1, 0, 1], [1, 1, 2, 2], [1.0, 1.0, 1.0, 1.0])
         """
         if hops < 1:

@@ -206,6 +206,7 @@ def diffuse(step: sparse.csr_array, nodes: Ints, hops: int) -> Neighborhood:
     number: list[Ints] = []
     reached = step[nodes]
     for hop in range(1, hops + 1):
+        reached.sort_indices()
         counts = np.diff(reached.indptr)
         owner = np.repeat(np.arange(len(nodes)), counts)
         weight = (reached.data * counts[owner]).astype(np.float32)
