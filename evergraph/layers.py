@@ -176,6 +176,8 @@ class FeatureNorm(nn.Module):
 
     Args:
         channels: C.
+        gain: times scale and shift. Where few nodes are present, those are far from the mean, and
+            softsign can hardly tell them apart; a small gain keeps them in its straight part.
         momentum: weight of the new batch in the running statistics.
         eps: added to the variance.
     """
@@ -183,14 +185,24 @@ class FeatureNorm(nn.Module):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, channels: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
+    def __init__(
+        self, channels: int, gain: float = 1.0, momentum: float = 0.1, eps: float = 1e-5
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
+        self.gain = gain
         self.momentum = momentum
         self.eps = eps
+
+    @property
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Scale and shift of the normalized nodes, `(C,)` each."""
+        if self.gain == 1:
+            return self.weight, self.bias
+        return self.gain * self.weight, self.gain * self.bias
 
     def forward(self, z: Tensor, num_nodes: int | None = None) -> tuple[Tensor, Tensor]:
         """Normalize z `(*, C, F)` among `num_nodes` nodes; also returns absent, `(C,)`."""
@@ -203,8 +215,9 @@ class FeatureNorm(nn.Module):
             square = (z - mean.unsqueeze(-1)).square().sum(axes)
             var = (square + (count - stored) * mean.square()) / max(count, 1)
             self.track(mean, var, count)
-        scale = self.weight * torch.rsqrt(var + self.eps)
-        shift = self.bias - mean * scale
+        weight, bias = self.affine
+        scale = weight * torch.rsqrt(var + self.eps)
+        shift = bias - mean * scale
         return torch.addcmul(shift.unsqueeze(-1), z, scale.unsqueeze(-1)), shift
 
     def softsign(
@@ -217,7 +230,7 @@ class FeatureNorm(nn.Module):
         if ops.supports(z) and z.dtype == self.weight.dtype:
             statistics = self.statistics(z, num_nodes)
             out: tuple[Tensor, Tensor]
-            out = norm_softsign(z, mixing, self.weight, self.bias, statistics)
+            out = norm_softsign(z, mixing, *self.affine, statistics)
             return out
         y, absent = self(z if mixing is None else mixing.T @ z, num_nodes)
         return softsign(y), softsign(absent)
@@ -248,10 +261,11 @@ class BroadcastBlock(nn.Module):
         planes: int = 1,
         dropout: float = 0.0,
         concatenate: bool = False,
+        gain: float = 1.0,
     ) -> None:
         super().__init__()
         self.layer = FeatureBroadcast(in_channels, out_channels, planes, concatenate)
-        self.norm = FeatureNorm(out_channels)
+        self.norm = FeatureNorm(out_channels, gain)
         self.dropout = dropout
 
     def forward(
@@ -268,10 +282,10 @@ class BroadcastBlock(nn.Module):
 class TransformBlock(nn.Module):
     """`dropout(softsign(batch_norm(W Â x)))`, for a node and its neighbors: Eq. (8) as used."""
 
-    def __init__(self, layer: FeatureTransform, dropout: float = 0.0) -> None:
+    def __init__(self, layer: FeatureTransform, dropout: float = 0.0, gain: float = 1.0) -> None:
         super().__init__()
         self.layer = layer
-        self.norm = FeatureNorm(layer.shape[0])
+        self.norm = FeatureNorm(layer.shape[0], gain)
         self.dropout = dropout
 
     def forward(self, graph: FeatureGraph) -> tuple[Tensor, Neighbors, Tensor]:

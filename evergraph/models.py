@@ -59,6 +59,7 @@ class FGN(nn.Module):
             neighbors may interact both ways even where an edge has a direction.
         normalization: of the adjacency, see `feature_graph.normalize`.
         dropout: rate after each layer.
+        gain: of batch normalization, see `layers.FeatureNorm`.
         problem: `node` gives logits `(B, K)` for x `(B, C, F)`; `subgraph` gives `(B, K)` for
             x `(B, S, C, F)`; `edge` scores pairs of nodes.
         nodes: S, if the nodes of a sub-graph have fixed places (such as sensors on a body) and
@@ -87,6 +88,7 @@ class FGN(nn.Module):
         directed: bool = False,
         normalization: Normalization = "symmetric",
         dropout: float = 0.0,
+        gain: float = 1.0,
         problem: Problem = "node",
         nodes: int | None = None,
         centered: bool = True,
@@ -111,10 +113,10 @@ class FGN(nn.Module):
         ):
             if features is None:
                 shared = planes if layer == 0 else planes * in_channels
-                self.blocks.append(BroadcastBlock(c, d, shared, dropout, concatenate))
+                self.blocks.append(BroadcastBlock(c, d, shared, dropout, concatenate, gain))
             else:
                 transform = FeatureTransform(c, f, d, g, concatenate, planes)
-                self.blocks.append(TransformBlock(transform, dropout))
+                self.blocks.append(TransformBlock(transform, dropout, gain))
             if attention and (features is not None or layer == 0):
                 self.attentions.append(FeatureAttention(c, f))
         self.transforms = features is not None
@@ -219,8 +221,7 @@ class FGN(nn.Module):
         for block in self.blocks:
             assert isinstance(block, BroadcastBlock)
             norm, rate = block.norm, block.dropout
-            layers += [block.layer.weight, norm.weight, norm.bias]
-            layers += [norm.running_mean, norm.running_var]
+            layers += [block.layer.weight, *norm.affine, norm.running_mean, norm.running_var]
         readout = self.readout
         network = Network(
             readout.centered,

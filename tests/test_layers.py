@@ -160,13 +160,13 @@ def test_norm_equals_torch_and_counts_absent_nodes(training):
     dense = torch.randn(4, 3, 10, dtype=torch.float64)
     dense[:, :, 6:] = 0
     reference = torch.nn.BatchNorm1d(3).double().train(training)
-    norm = FeatureNorm(3).double().train(training)
+    norm = FeatureNorm(3, gain=0.5).double().train(training)
     for module in (reference, norm):
         with torch.no_grad():
             module.weight.copy_(torch.tensor([0.5, 1.0, 2.0]))
             module.bias.copy_(torch.tensor([0.1, -0.2, 0.3]))
             module.running_mean.fill_(0.3)
-    expected = reference(dense)
+    expected = 0.5 * reference(dense)
     packed = dense[:, :, :6].movedim(1, 0).flatten(1)  # (C, N): only what is there
     out, absent = norm(packed, num_nodes=40)
     assert torch.allclose(out.view(3, 4, 6).movedim(0, 1), expected[:, :, :6])

@@ -46,6 +46,7 @@ CONFIGURATIONS = {
     "attention": {"attention": True},
     "concatenated": {"concatenate": True, "hops": 2},
     "two hops": {"hops": 2, "edge_components": 2},
+    "gain": {"gain": 0.1},
     "one layer": {"channels": (3,)},
     "three layers": {"channels": (2, 3, 4)},
     "transform": {"channels": (4, 8), "features": (6, 2), "concatenate": True},
@@ -75,7 +76,9 @@ def test_all_forms_give_the_same_logits_and_gradients(name, training, monkeypatc
 
 @pytest.mark.parametrize("density", [0.1, 1.0])
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("settings", [{}, {"attention": True}, {"hops": 2, "in_channels": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"attention": True, "gain": 0.2}, {"hops": 2, "in_channels": 2}]
+)
 def test_the_naive_network_gives_the_same_numbers(density, training, settings):
     channels, hops = settings.get("in_channels", 1), settings.get("hops", 1)
     x, neighbors = ragged_batch(70, channels, hops, density=density)

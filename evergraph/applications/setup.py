@@ -83,7 +83,8 @@ MODELS: dict[str, Callable[..., Model]] = {
     **{kind: partial(Baseline, kind) for kind in KINDS},
 }
 FGN_SETTINGS = (
-    "normalization", "dropout", "channels", "features", "centered", "concatenate", "directed",
+    "normalization", "dropout", "gain", "channels", "features", "centered", "concatenate",
+    "directed",
 )  # fmt: skip
 BASELINE_SETTINGS = ("hidden", "dropout", "unit")
 TRAINING_SETTINGS = (

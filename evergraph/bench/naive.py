@@ -40,9 +40,7 @@ def naive_logits(model: FGN, x: Tensor, neighbors: Neighbors, lean: bool = False
         z = propagate(adjacency, z)
         z = torch.einsum("bcf,cd->bdf", z, block.layer.weight)
         statistics = (norm.running_mean.clone(), norm.running_var.clone())
-        z = batch_norm(
-            z, *statistics, norm.weight, norm.bias, model.training, norm.momentum, norm.eps
-        )
+        z = batch_norm(z, *statistics, *norm.affine, model.training, norm.momentum, norm.eps)
         z = softsign(z)
         if adjacency.shape[2] > 1:  # deeper layers: every adjacency acts on every channel
             adjacency = adjacency.flatten(1, 2).unsqueeze(2)

@@ -14,7 +14,7 @@ from evergraph.layers import FeatureNorm, Readout
 
 def normalized(norm: FeatureNorm, z: Tensor) -> Tensor:
     """What the layer computes, by torch's own operator: every node is present here."""
-    parameters = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    parameters = (norm.running_mean, norm.running_var, *norm.affine)
     return batch_norm(z, *parameters, norm.training, norm.momentum, norm.eps)
 
 
