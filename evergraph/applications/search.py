@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,22 +13,30 @@ from evergraph.applications.setup import Config
 from evergraph.continuum import Scenario, validation_split
 from evergraph.dataset import Dataset
 
+Row = dict[str, Any]
+
+# Where every candidate starts, whatever was chosen before.
+START: dict[str, Any] = {"gain": 1.0, "hops": 1, "diffusion": False}
 # One list for every network that learns by gradients: nobody gets more trials than others.
 GRADIENT_CANDIDATES: tuple[dict[str, Any], ...] = (
     {"lr": 0.03, "dropout": 0.3},
     {"lr": 0.1, "dropout": 0.3},
     {"lr": 0.1, "dropout": 0.0},
+    {"lr": 0.3, "dropout": 0.3},
 )
-# Where all baselines did best at the largest rate, one more for them: nobody is held back.
-LARGER_RATE: dict[str, Any] = {"lr": 0.3, "dropout": 0.3}
-# What is special to a network: two choices each.
-OWN_CANDIDATES: dict[str, tuple[dict[str, Any], ...]] = {
-    "fgn": (
-        {"normalization": "column", "concatenate": True},
-        {"normalization": "symmetric", "concatenate": False},
-    ),
-}
-BASELINE_CANDIDATES: tuple[dict[str, Any], ...] = ({"unit": True}, {"unit": False})
+# What is special to a network: three choices each, the last one a wider neighborhood if it can.
+FGN_CANDIDATES: tuple[dict[str, Any], ...] = (
+    {"normalization": "column", "concatenate": True},
+    {"normalization": "symmetric", "concatenate": False},
+    {"gain": 0.1, "hops": 2, "diffusion": True},
+)
+BASELINE_CANDIDATES: tuple[dict[str, Any], ...] = (
+    {"unit": True},
+    {"unit": False},
+    {"unit": False, "hops": 2},
+)
+MLP_CANDIDATES = (*BASELINE_CANDIDATES[:2], {"unit": False, "hidden": [128, 64]})
+OWN_CANDIDATES = {"fgn": FGN_CANDIDATES, "mlp": MLP_CANDIDATES}
 ANALYTIC_CANDIDATES: tuple[dict[str, Any], ...] = tuple(
     {"strength": strength, "hops": hops, "diffusion": diffusion}
     for hops, diffusion in ((1, False), (2, False), (2, True))
@@ -40,11 +48,8 @@ def candidates(config: Config) -> list[dict[str, Any]]:
     """All settings to try for a model and a method."""
     if config.method == "analytic":
         return list(ANALYTIC_CANDIDATES)
-    if config.model in OWN_CANDIDATES:
-        own, rates = OWN_CANDIDATES[config.model], GRADIENT_CANDIDATES
-    else:
-        own, rates = BASELINE_CANDIDATES, (*GRADIENT_CANDIDATES, LARGER_RATE)
-    return [{**base, **special} for special in own for base in rates]
+    own = OWN_CANDIDATES.get(config.model, BASELINE_CANDIDATES)
+    return [{**base, **special} for special in own for base in GRADIENT_CANDIDATES]
 
 
 def search(
@@ -52,29 +57,42 @@ def search(
     dataset: Dataset,
     scenarios: tuple[Scenario, ...] = ("data", "class"),
     seeds: tuple[int, ...] = (0, 1),
-    report: Callable[[int, int], None] = lambda done, total: None,
-) -> list[dict[str, Any]]:
+    known: Sequence[Row] = (),
+    report: Callable[[list[Row], int], None] = lambda rows, total: None,
+) -> list[Row]:
     """Run every candidate in every scenario on validation nodes; the best mean comes first.
 
     Every seed has validation nodes of its own, since one draw of them says little.
+
+    Args:
+        config: model, method and memory; its settings are the starting point.
+        dataset: of which the training nodes are used.
+        scenarios: orders of the stream.
+        seeds: draws of validation nodes and of all else.
+        known: rows of an earlier search, whose settings are not tried again.
+        report: gets the rows so far and the number of candidates after each.
     """
     if config.method == "analytic":
         scenarios = ("data",)  # any order gives the same
     held_out = {seed: validation_split(dataset, seed=seed) for seed in seeds}
     tried = candidates(config)
-    rows = []
-    for done, settings in enumerate(tried):
+    rows = list(known)
+    for settings in tried:
+        if any(row["settings"] == settings for row in rows):
+            continue
         accuracy: dict[str, float] = {}
         for scenario in scenarios:
-            trial = replace(config, scenario=scenario, settings=settings)
+            trial = replace(config, scenario=scenario, settings={**START, **settings})
             found = [run(trial, (seed,), held_out[seed])["accuracy_mean"] for seed in seeds]
             accuracy[scenario] = float(np.mean(found))
         rows.append(
             {
                 "settings": settings,
+                "seeds": list(seeds),
                 "validation_accuracy": accuracy,
                 "validation_mean": float(np.mean(list(accuracy.values()))),
             }
         )
-        report(done + 1, len(tried))
-    return sorted(rows, key=lambda row: -float(row["validation_mean"]))
+        rows.sort(key=lambda row: -float(row["validation_mean"]))
+        report(rows, len(tried))
+    return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -52,14 +52,18 @@ def publish(
     result: dict[str, object], as_json: bool, out: Path | None, show: Callable[[], Table]
 ) -> None:
     """Write and print a result: as JSON, or as a table."""
-    text = json.dumps(result, indent=1)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text + "\n")
+        write(result, out)
     if as_json:
-        typer.echo(text)
+        typer.echo(json.dumps(result, indent=1))
     else:
         Console().print(show())
+
+
+def write(result: Mapping[str, object], out: Path) -> None:
+    """Write a result as JSON, in a folder that is made if need be."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 @contextmanager

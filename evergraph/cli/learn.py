@@ -18,6 +18,7 @@ from evergraph.cli.console import (
     progress,
     publish,
     use_threads,
+    write,
 )
 from evergraph.cli.running import follow_run, load_or_generate, run_table, write_run
 from evergraph.report.evidence import provenance
@@ -200,23 +201,27 @@ def tune(
     """Try all candidate settings on validation nodes, taken from the training part.
 
     The same list of candidates serves every network, so that none is better tuned than others.
-    The test nodes are never looked at.
+    The test nodes are never looked at. What --out has already is not tried again, so that a
+    search can be stopped and called again.
     """
     from evergraph.applications import search
     from evergraph.applications.setup import Config
 
-    evidence = provenance()
+    about = {"dataset": dataset, "model": model, "method": method, "memory": memory}
+    about = {**provenance(), **about, "seeds": seeds}
     use_threads(threads)
     with complaints(), progress(as_json) as shown:
         config = Config(dataset=dataset, model=model, method=method, memory=memory)
         data, config = load_or_generate(config, data_root, shown, as_json)
         task = shown.add_task(f"{dataset}, {model}, {method}", total=None)
-        rows = search.search(
-            config,
-            data,
-            seeds=tuple(range(seeds)),
-            report=lambda done, total: shown.update(task, completed=done, total=total),
-        )
+
+        def report(rows: list[search.Row], total: int) -> None:
+            shown.update(task, completed=len(rows), total=total)
+            if out is not None:
+                write({**about, "trials": rows}, out)
+
+        known = json.loads(out.read_text())["trials"] if out is not None and out.exists() else []
+        rows = search.search(config, data, seeds=tuple(range(seeds)), known=known, report=report)
 
     def table() -> Table:
         shown = Table(title=f"{dataset}, {model}, {method}: accuracy on validation nodes")
@@ -228,8 +233,7 @@ def tune(
             shown.add_row(settings, *(f"{number:.4f}" for number in numbers))
         return shown
 
-    about = {"dataset": dataset, "model": model, "method": method, "memory": memory}
-    publish({**evidence, **about, "seeds": seeds, "trials": rows}, as_json, out, table)
+    publish({**about, "trials": rows}, as_json, out, table)
 
 
 def datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:
