@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from evergraph.applications.citation import run
+from evergraph.applications.presets import EMBEDDINGS
 from evergraph.applications.setup import Config, plain
 from evergraph.baselines import KINDS, Baseline
 from evergraph.continuum import Scenario
@@ -23,7 +24,7 @@ from evergraph.models import FGN
 MODELS = (*KINDS, "fgn")
 SCENARIOS: tuple[Scenario, ...] = ("regular", "data", "class")
 DATASETS = ("cora", "citeseer", "pubmed")
-CLOSED_FORM = ("mlp", "gcn", "fgn")  # whose embedding needs no learning: x, m, or all three
+CLOSED_FORM = (*EMBEDDINGS, "fgn")  # whose embedding needs no learning
 Cell = dict[str, Any]
 
 

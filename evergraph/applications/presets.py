@@ -22,7 +22,11 @@ DEFAULT: dict[str, Any] = {
 }
 
 # What the closed form reads of an item stands for what a network could see.
-EMBEDDINGS: dict[str, tuple[str, ...]] = {"mlp": ("x",), "gcn": ("mean",)}
+EMBEDDINGS: dict[str, tuple[str, ...]] = {
+    "mlp": ("x",),
+    "gcn": ("mean",),
+    "sage": ("x", "mean"),
+}
 
 # The paper's networks and our schedule for ogbn-arxiv and graphs of its kind.
 ARXIV: dict[str, Any] = {"replay_batches": 4, "replay_batch_size": 64, "lr": 0.1, "cap": 20}
@@ -53,7 +57,7 @@ def preset(model: str, method: str, dataset: str, scenario: str) -> dict[str, An
     if method == "analytic":
         if model in EMBEDDINGS:
             out["blocks"] = EMBEDDINGS[model]
-        return out | chosen().get(f"fgn, analytic, {dataset}", {})
+        return out | chosen().get(f"{model}, analytic, {dataset}", {})
     order = "class" if scenario == "class" else "data"
     return out | chosen().get(f"{model}, replay, {dataset}, {order}", {})
 

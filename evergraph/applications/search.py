@@ -96,3 +96,18 @@ def search(
         rows.sort(key=lambda row: -float(row["validation_mean"]))
         report(rows, len(tried))
     return rows
+
+
+def choose(rows: Sequence[Row], scenario: str) -> dict[str, Any]:
+    """The settings that did best in one order of the stream; of equals, the smaller rate.
+
+    Example:
+        >>> choose([{"settings": {"lr": 0.1}, "validation_accuracy": {"data": 0.8}}], "data")
+        {'lr': 0.1}
+    """
+    best = min(
+        rows,
+        key=lambda row: (-row["validation_accuracy"][scenario], row["settings"].get("lr", 0.0)),
+    )
+    settings: dict[str, Any] = best["settings"]
+    return settings
