@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from evergraph.applications.citation import run
-from evergraph.applications.search import candidates, search
 from evergraph.applications.setup import Config
 from evergraph.cli import app
 from evergraph.datasets import generate
@@ -60,6 +59,13 @@ def test_any_class_order_gives_the_same_closed_form(tmp_path):
         for more in ([], ["--class-order", "6,5,4,3,2,1,0"], ["--scenario", "data"])
     ]
     assert len({result["accuracy_mean"] for result in results}) == 1
+
+
+def test_presets_fit_the_visibility():
+    assert Config(dataset="cora").settings["diffusion"]
+    assert not Config(dataset="cora", visibility="arrived").settings["diffusion"]
+    asked = Config(dataset="cora", visibility="arrived", settings={"diffusion": True})
+    assert asked.settings["diffusion"]  # and the stream will say why that cannot be
 
 
 @pytest.mark.parametrize("scenario", ["regular", "data", "class", "time"])
@@ -161,14 +167,3 @@ def test_datasets_lists_what_is_there():
     rows = json.loads(invoke("datasets", "--json").stdout)
     assert {"cora", "citeseer", "pubmed", "generated"} <= {row["name"] for row in rows}
     assert "pubmed" in invoke("datasets").output
-
-
-def test_search_never_sees_a_test_node(data, monkeypatch):
-    config = Config(dataset="generated", method="analytic")
-    hidden = replace(data, graph=replace(data.graph, labels=data.graph.labels.clone()))
-    hidden.graph.labels[data.test] = 0  # whatever they are, nothing changes
-    rows = [search(config, d, seeds=(0,)) for d in (data, hidden)]
-    assert rows[0] == rows[1]
-    assert len(rows[0]) == len(candidates(config))
-    means = [row["validation_mean"] for row in rows[0]]
-    assert means == sorted(means, reverse=True)

@@ -107,7 +107,10 @@ def choose(rows: Sequence[Row], scenario: str) -> dict[str, Any]:
     """
     best = min(
         rows,
-        key=lambda row: (-row["validation_accuracy"][scenario], row["settings"].get("lr", 0.0)),
+        key=lambda row: (
+            -round(row["validation_accuracy"][scenario], 6),
+            row["settings"].get("lr", 0.0),
+        ),
     )
     settings: dict[str, Any] = best["settings"]
     return settings

@@ -66,11 +66,10 @@ class Config:
             raise ValueError(
                 f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}"
             )
-        given = {
-            **preset(self.model, self.method, self.dataset, self.scenario),
-            **self.settings,
-        }
-        object.__setattr__(self, "settings", given)
+        given = preset(self.model, self.method, self.dataset, self.scenario)
+        if self.visibility == "arrived":
+            given["diffusion"] = False  # it walks over all of the graph
+        object.__setattr__(self, "settings", {**given, **self.settings})
 
     @property
     def passes(self) -> int:
