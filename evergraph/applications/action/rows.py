@@ -7,6 +7,7 @@ import importlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,7 @@ class Rows:
             first[0] = first[0].removeprefix("\ufeff")
         self.header = parse_header(first, source)
         self._width = len(first)
+        self._pick = itemgetter(self.header.time, *self.header.signals)
 
     def __iter__(self) -> Iterator[Block]:
         rows: list[list[str]] = []
@@ -140,17 +142,25 @@ class Rows:
                 f"{self._where}: expected {self._width} values as in the header, got {len(row)}"
             )
         try:
-            time = float(row[header.time])
-        except ValueError as error:
-            raise ValueError(
-                f"{self._where}: time must be a number of seconds, got {row[header.time]!r}"
-            ) from error
+            numbers = list(map(float, self._pick(row)))
+        except ValueError:  # something is missing, or is no number
+            numbers = [self._time(row), *(self._number(row[place]) for place in header.signals)]
+        time = numbers[0]
         if not (math.isfinite(time) and time > self._last):
             raise ValueError(
                 f"{self._where}: time must grow from row to row, got {time:g} after {self._last:g}"
             )
         self._last = time
-        return [time, *(self._number(row[place]) for place in header.signals)]
+        return numbers
+
+    def _time(self, row: list[str]) -> float:
+        text = row[self.header.time]
+        try:
+            return float(text)
+        except ValueError as error:
+            raise ValueError(
+                f"{self._where}: time must be a number of seconds, got {text!r}"
+            ) from error
 
     def _number(self, text: str) -> float:
         try:
