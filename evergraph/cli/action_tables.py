@@ -224,15 +224,9 @@ def _settings(
             search.write_text(json.dumps(found, indent=1) + "\n")
         return known
 
-    def rates(part: str, base: Any) -> dict[str, float]:
-        made = trials(part, lambda known: plan.search(recordings, report, known, base))
-        found[part]["config"] = asdict(base)
-        best: dict[str, float] = plan.best_rates(made)
-        return best
-
-    settings: dict[str, Any] = {"rates": rates("regular", plan.SEARCH)}
-    if "lifelong" in names:
-        settings["lifelong_rates"] = rates("lifelong", plan.SEARCH_LIFELONG)
+    rates = trials("regular", lambda known: plan.search(recordings, report, known))
+    found["regular"]["config"] = asdict(plan.SEARCH)
+    settings: dict[str, Any] = {"rates": plan.best_rates(rates)}
     if "subjects" in names:
         made = trials(
             "subjects",

@@ -27,11 +27,6 @@ SEARCH = Config(epochs=1, validation=True)
 REPLAY: dict[str, Any] = {
     "method": "replay", "batch_size": 200, "replay_batches": 12, "averaging": 0.8,
 }  # fmt: skip
-LIFELONG: dict[str, Any] = {
-    "stream": "paper", "method": "replay", "batch_size": 400, "replay_batches": 24,
-    "averaging": 0.6,
-}  # fmt: skip
-SEARCH_LIFELONG = Config(validation=True, **LIFELONG)
 RATES = (1e-3, 2e-3, 4e-3)
 TABLES = ("regular", "lifelong", "subjects", "class", "ablation")
 
@@ -85,7 +80,6 @@ def cells(
     seeds: int = 5,
     rates: Mapping[str, float] | None = None,
     disturb: Mapping[tuple[str, ...], bool] | None = None,
-    lifelong_rates: Mapping[str, float] | None = None,
     **changes: Any,
 ) -> list[Cell]:
     """All cells of some tables.
@@ -95,7 +89,6 @@ def cells(
         seeds: runs of each cell.
         rates: the learning rate of each network, see `best_rates`; parts of FGN take FGN's.
         disturb: for each network and pair of subjects, see `best_disturbances`.
-        lifelong_rates: the learning rates of the table `lifelong`, if they are others.
         changes: other values for `Config`.
     """
     unknown = set(tables) - set(TABLES)
@@ -105,8 +98,7 @@ def cells(
 
     def add(table: str, model: str, runs: int, **settings: Any) -> None:
         if table in tables:
-            found = (lifelong_rates if table == "lifelong" else None) or rates or {}
-            lr = found.get(model.split("-")[0] if model in ABLATION else model)
+            lr = (rates or {}).get(model.split("-")[0] if model in ABLATION else model)
             chosen = {**({} if lr is None else {"lr": lr}), **settings, **changes}
             pairs = {key[1:]: on for key, on in (disturb or {}).items() if key[0] == model}
             made.append(Cell(table, Config(model=model, **chosen), runs, pairs))
@@ -114,7 +106,7 @@ def cells(
     for model in MODELS:
         add("regular", model, seeds)
         if not model.endswith("plain"):
-            add("lifelong", model, seeds, **LIFELONG)
+            add("lifelong", model, seeds, stream="paper", **REPLAY)
     add("regular", "trees", seeds, method="batch")
     for table, stream in (("regular", "regular"), ("lifelong", "paper"), ("class", "class")):
         add(table, "ridge", 1, stream=stream, method="analytic", epochs=1)
@@ -133,24 +125,22 @@ def search(
     data: Recordings,
     report: Callable[[str, int, int], None],
     known: Iterable[Mapping[str, Any]] = (),
-    base: Config = SEARCH,
+    models: tuple[str, ...] = MODELS,
 ) -> Iterator[dict[str, Any]]:
     """Try the same learning rates for every network on validation windows.
 
     Those are the last eighth of the training part, after one pass over the rest, so that the
     choice costs less than the runs. The test part is never looked at. Trials that are known are
-    not made again. `SEARCH_LIFELONG` as the base searches on the stream.
+    not made again.
     """
     done = {(trial["model"], trial["lr"]) for trial in known}
-    ready = prepare(base, data)
-    for model in MODELS:
-        if base.stream != "regular" and model.endswith("plain"):
-            continue
+    ready = prepare(SEARCH, data)
+    for model in models:
         for lr in RATES:
             if (model, lr) in done:
                 continue
             follow = _named(report, f"{model}, lr {lr}")
-            record, _ = run(replace(base, model=model, lr=lr), data, 0, follow, ready)
+            record, _ = run(replace(SEARCH, model=model, lr=lr), data, 0, follow, ready)
             yield {"model": model, "lr": lr, "validation_accuracy": record.accuracy}
 
 
