@@ -280,7 +280,12 @@ def _learn(
 
 def _open(file: str, stack: ExitStack) -> tuple[Any, str]:
     if file == "-":
-        return sys.stdin, "standard input"
+        from evergraph.applications.action.rows import Arriving
+
+        try:
+            return Arriving(sys.stdin.fileno()), "standard input"
+        except OSError:  # not a pipe or a terminal
+            return sys.stdin, "standard input"
     if not Path(file).is_file():
         raise ValueError(f"no recording at {file}; use - to read standard input")
     return stack.enter_context(Path(file).open(newline="", encoding="utf-8")), file
