@@ -287,6 +287,17 @@ def test_validation_never_sees_the_test_part(data):
 SUBJECTS = generate(Made(sensors=1, channels=1, activities=1, subjects=3, trials=1, seconds=4))
 
 
+def test_a_recognizer_that_disturbs_its_windows_is_saved_as_such(tmp_path):
+    made = invoke(
+        "action", "train", "generated", "--out", tmp_path / "m", "--model", "mlp", "--disturb",
+        "--stride", 100, "--epochs", 1, "--json",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    loaded = Recognizer.load(tmp_path / "m")
+    assert loaded.settings.disturb
+    assert loaded.learner.model.scaling.disturbance is not None
+
+
 def test_method_must_fit(data):
     with pytest.raises(ValueError, match="method must be one of finetune, replay"):
         run(Config(method="magic", **TINY), data)
