@@ -1,5 +1,7 @@
 """Recordings from every source, resampling, windows and streams."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from evergraph.applications.action.folder import read_folder
 from evergraph.applications.action.generate import Settings, generate
 from evergraph.applications.action.recording import Layout, Recording, Recordings, fill
 from evergraph.applications.action.resample import Resampler, check_rate
-from evergraph.applications.action.rows import parse_header
+from evergraph.applications.action.rows import Arriving, Rows, parse_header
 from evergraph.applications.action.sources import load
 from evergraph.applications.action.streams import schedule
 from evergraph.applications.action.windows import Windowing, as_batch, cut, nodes, split_in_time
@@ -393,3 +395,35 @@ def test_recordings_know_their_subjects():
         Recordings(data.layout, (wrong,), data.activities, "x")
     with pytest.raises(ValueError, match="a layout needs"):
         Layout((), (), 25.0)
+
+
+# -- lines from a pipe ----------------------------------------------------------------------
+
+
+def test_lines_from_a_pipe_come_whole_and_as_soon_as_they_are_there():
+    out, into = os.pipe()
+    lines = Arriving(out)
+    os.write(into, "time,arm.x\n0.0,1\n0.1,ü".encode()[:-1])  # half of a letter
+    assert next(lines) == "time,arm.x"
+    assert lines.waiting
+    assert next(lines) == "0.0,1"
+    assert not lines.waiting
+    os.write(into, "ü".encode()[1:] + b"\n0.2,3")
+    assert next(lines) == "0.1,ü"
+    os.close(into)
+    assert list(lines) == ["0.2,3"]
+    os.close(out)
+
+
+def test_rows_that_have_piled_up_in_a_pipe_are_given_out_together():
+    out, into = os.pipe()
+    os.write(into, b"time,arm.x\n" + b"".join(b"%d,1\n" % i for i in range(7)))
+    blocks = iter(Rows(Arriving(out), "pipe", block=2))
+    assert len(next(blocks).time) == 7
+    os.write(into, b"7,1\n8,1\n")
+    assert len(next(blocks).time) == 2
+    os.write(into, b"9,\n")
+    os.close(into)
+    assert np.isnan(next(blocks).values).all()
+    assert not list(blocks)
+    os.close(out)

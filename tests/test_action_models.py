@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from evergraph.applications.action.disturbance import Disturbance, rotations, triples
 from evergraph.applications.action.models import (
     ConvolutionBlock,
     GraphNetwork,
@@ -248,3 +249,45 @@ def test_unknown_networks_are_named():
 
 def test_other_networks_are_plain_modules():
     assert Perceptron(2, 2, 4).hops == Convolutions(2, 2).hops == 1
+
+
+# -- disturbed training windows -------------------------------------------------------------
+
+
+def test_only_whole_triples_of_axes_are_turned():
+    assert triples(("acc_x", "acc_y", "acc_z", "gyr_x", "gyr_y")) == ((0, 1, 2),)
+    assert triples(("mag_z", "temp", "mag_x", "mag_y")) == ((2, 3, 0),)
+    assert triples(("a", "b")) == ()
+
+
+def test_rotations_keep_lengths_and_turn_by_the_angle():
+    turned = rotations(torch.tensor([0.0, 0.0, torch.pi / 2]))
+    expected = torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]])
+    assert torch.allclose(turned, expected, atol=1e-6)
+    many = rotations(torch.randn(4, 5, 3))
+    assert torch.allclose(many @ many.mT, torch.eye(3).expand(4, 5, 3, 3), atol=1e-5)
+
+
+def test_a_disturbance_is_the_same_for_both_instants_and_keeps_other_channels():
+    half = torch.randn(6, 2, 5, 7)
+    x = torch.cat([half, half], dim=1)
+    torch.manual_seed(0)
+    turned = Disturbance(axes=((0, 1, 2),), turn=0.5, gain=0.0, loss=0.0)(x)
+    assert torch.allclose(turned[:, :2], turned[:, 2:])
+    assert torch.allclose(turned[:, :, 3:], x[:, :, 3:])
+    assert not torch.allclose(turned[:, :, :3], x[:, :, :3])
+    assert torch.allclose(turned.square().sum(2), x.square().sum(2), atol=1e-4)
+    assert torch.equal(Disturbance(turn=0.0, gain=0.0, loss=0.0)(x), x)
+    assert not Disturbance(loss=1.0)(x).any()
+
+
+@pytest.mark.parametrize("name", ["fgn", "mlp", "cnn"])
+def test_windows_are_disturbed_in_training_alone(name):
+    model = network(name, LAYOUT, features=10, disturb=True, rate=0.0)
+    model.grow(3)
+    x = torch.randn(8, 2 * len(LAYOUT.sensors), len(LAYOUT.channels), 10)
+    model.scaling.update(x)
+    model.train()
+    assert not torch.equal(model.scaling(x), model.scaling(x))
+    model.eval()
+    assert torch.equal(model(x), model(x))

@@ -8,12 +8,19 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from evergraph.applications.action.experiment import Config, divide, run, summarize
+from evergraph.applications.action.experiment import Config, Record, divide, run, summarize
 from evergraph.applications.action.generate import Settings as Made
 from evergraph.applications.action.generate import generate
 from evergraph.applications.action.online import Follower, follow
 from evergraph.applications.action.recognizer import FILE, Recognizer, Settings
-from evergraph.applications.action.tables import Ledger, cells, collect, fill
+from evergraph.applications.action.tables import (
+    Ledger,
+    best_disturbances,
+    cells,
+    collect,
+    fill,
+    search_subjects,
+)
 from evergraph.applications.action.windows import nodes
 from evergraph.bench.action import cost
 from evergraph.cli import app
@@ -280,9 +287,41 @@ def test_validation_never_sees_the_test_part(data):
 SUBJECTS = generate(Made(sensors=1, channels=1, activities=1, subjects=3, trials=1, seconds=4))
 
 
+def test_a_recognizer_that_disturbs_its_windows_is_saved_as_such(tmp_path):
+    made = invoke(
+        "action", "train", "generated", "--out", tmp_path / "m", "--model", "mlp", "--disturb",
+        "--stride", 100, "--epochs", 1, "--json",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    loaded = Recognizer.load(tmp_path / "m")
+    assert loaded.settings.disturb
+    assert loaded.learner.model.scaling.disturbance is not None
+
+
 def test_method_must_fit(data):
     with pytest.raises(ValueError, match="method must be one of finetune, replay"):
         run(Config(method="magic", **TINY), data)
+
+
+def test_disturbance_is_chosen_for_each_pair_without_looking_at_it(monkeypatch):
+    eight = generate(Made(sensors=1, channels=1, activities=2, subjects=8, trials=1, seconds=8))
+    looked = []
+
+    def fake(config, data, seed, follow, ready):
+        looked.append((config.left_out, set(ready.data.subjects)))
+        good = config.disturb == (config.left_out[0] == "p1")
+        return Record(accuracy=1.0 if good else 0.0), None
+
+    monkeypatch.setattr("evergraph.applications.action.tables.run", fake)
+    trials = list(search_subjects(eight, {"fgn": 0.5}, lambda *_: None))
+    assert all(set(pair).isdisjoint(subjects) for pair, subjects in looked)
+    assert {trial["lr"] for trial in trials if trial["model"] == "fgn"} == {0.5}
+    assert not list(search_subjects(eight, {}, lambda *_: None, trials))
+    chosen = best_disturbances(trials)
+    cell = next(c for c in cells(("subjects",), disturb=chosen) if c.config.model == "fgn")
+    assert [cell.config_of(number, eight)[0].disturb for number in range(4)] == [
+        True, False, False, False,
+    ]  # fmt: skip
 
 
 def test_tables_go_on_where_they_were_stopped(data, tmp_path):
@@ -330,6 +369,8 @@ def test_the_cost_of_all_networks_is_measured_in_one_run():
     assert [row["model"] for row in rows] == ["fgn", "gat"]
     assert rows[1]["predict_ratio_to_gat"] == 1.0
     assert rows[0]["parameters"] == rows[1]["parameters"]
+    assert rows[1]["learn_ratio_to_gat_processor"] == 1.0
+    assert rows[0]["predict_ms_per_window_processor"] > 0
 
 
 # -- the commands ---------------------------------------------------------------------------

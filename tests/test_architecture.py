@@ -51,7 +51,8 @@ INNER = {
     "applications/action": [
         ["recording", "kernels"],
         ["dsads", "ward", "generate", "resample", "rows", "windows", "propagation"],
-        ["folder", "scaling", "streams"],
+        ["folder", "disturbance", "streams"],
+        ["scaling"],
         ["plain", "sources"],
         ["models", "statistics"],
         ["networks"],

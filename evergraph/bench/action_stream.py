@@ -112,6 +112,7 @@ def pipe(
         time.sleep(TICK)
     child.stdin.close()
     listener.join()
+    child.stdout.close()
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     needed = [start + (at + length / rate) / speed for at, _ in told]

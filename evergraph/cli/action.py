@@ -61,6 +61,12 @@ def train(
     memory_bytes: Annotated[
         int | None, typer.Option(help="Bytes that they may take, if that is less.")
     ] = None,
+    disturb: Annotated[
+        bool,
+        typer.Option(
+            help="Turn, amplify and drop sensors a little while training: for people not seen yet."
+        ),
+    ] = False,
     rate: Rate = None,
     split: Split = "time",
     leave_out: LeaveOut = "",
@@ -81,7 +87,7 @@ def train(
         training, testing = _divide(everything, split, leave_out)
         settings = Settings(
             model=model, epochs=epochs, length=length, stride=stride, memory=memory,
-            memory_bytes=memory_bytes, seed=seed,
+            memory_bytes=memory_bytes, disturb=disturb, seed=seed,
         )  # fmt: skip
         recognizer = Recognizer(everything.layout, everything.activities, settings)
         skipped = _learn(recognizer, list(training.recordings), epochs, False, shown)
@@ -274,7 +280,12 @@ def _learn(
 
 def _open(file: str, stack: ExitStack) -> tuple[Any, str]:
     if file == "-":
-        return sys.stdin, "standard input"
+        from evergraph.applications.action.rows import Arriving
+
+        try:
+            return Arriving(sys.stdin.fileno()), "standard input"
+        except OSError:  # not a pipe or a terminal
+            return sys.stdin, "standard input"
     if not Path(file).is_file():
         raise ValueError(f"no recording at {file}; use - to read standard input")
     return stack.enter_context(Path(file).open(newline="", encoding="utf-8")), file

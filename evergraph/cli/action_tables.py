@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,8 +33,8 @@ def paper_action(
     search: Annotated[
         Path | None,
         typer.Option(
-            help="Take the learning rate of each network from this file; if it is not there, "
-            "search on validation windows first and write it."
+            help="Take the settings of each network from this file; what is not there is "
+            "searched on validation windows first and written."
         ),
     ] = None,
     pictures: Annotated[Path | None, typer.Option(help="Folder for the pictures.")] = None,
@@ -57,8 +58,10 @@ def paper_action(
     use_threads(1)
     with complaints(), progress(as_json) as shown:
         recordings = load(str(data or _dsads(data_root)))
-        rates = _rates(plan, search, recordings, evidence, shown)
-        chosen = plan.cells(tuple(part.strip() for part in tables.split(",")), seeds, rates)
+        names = tuple(part.strip() for part in tables.split(","))
+        chosen = plan.cells(
+            names, seeds, **_settings(plan, search, names, recordings, evidence, shown)
+        )
         ledger = plan.Ledger(runs)
         if not only_show:
             _make(plan, chosen, recordings, ledger, evidence, shown)
@@ -103,16 +106,23 @@ def bench_action(
     fgn = rows[0]
     result = {
         **evidence, "cases": rows, "fgn_to_gat_predict": fgn["predict_ratio_to_gat"],
-        "fgn_to_gat_learn": fgn["learn_ratio_to_gat"], "paper_fgn_to_gat": 5.76 / 5.48,
+        "fgn_to_gat_learn": fgn["learn_ratio_to_gat"],
+        "fgn_to_gat_predict_processor": fgn["predict_ratio_to_gat_processor"],
+        "fgn_to_gat_learn_processor": fgn["learn_ratio_to_gat_processor"],
+        "paper_fgn_to_gat": 5.76 / 5.48,
     }  # fmt: skip
 
     def table() -> Table:
-        head = ["network", "parameters", "predict, ms", "learn, ms", "predict / GAT", "learn / GAT"]
+        head = [
+            "network", "parameters", "predict, ms", "learn, ms", "predict / GAT", "learn / GAT",
+            "predict / GAT, processor", "learn / GAT, processor",
+        ]  # fmt: skip
+        ratios = ("predict_ratio_to_gat", "learn_ratio_to_gat")
         body = [
             [
                 row["model"], f"{row['parameters']:,}", f"{row['predict_ms_per_window']:.3f}",
-                f"{row['learn_ms_per_window']:.3f}", f"{row['predict_ratio_to_gat']:.2f}",
-                f"{row['learn_ratio_to_gat']:.2f}",
+                f"{row['learn_ms_per_window']:.3f}",
+                *(f"{row[name + end]:.2f}" for end in ("", "_processor") for name in ratios),
             ]
             for row in rows
         ]  # fmt: skip
@@ -186,25 +196,46 @@ def _dsads(data_root: Path | None) -> Path:
     return data_root / DSADS
 
 
-def _rates(
-    plan: Any, search: Path | None, recordings: Any, evidence: Any, shown: Any
-) -> dict[str, float] | None:
+def _settings(
+    plan: Any,
+    search: Path | None,
+    names: tuple[str, ...],
+    recordings: Any,
+    evidence: Any,
+    shown: Any,
+) -> dict[str, Any]:
+    """What a search on validation windows found, as `tables.cells` takes it."""
     if search is None:
-        return None
+        return {}
     task = shown.add_task("", total=None)
 
     def report(name: str, seen: int, total: int) -> None:
         shown.update(task, description=name, completed=seen, total=total)
 
-    trials = json.loads(search.read_text())["trials"] if search.exists() else []
+    found = json.loads(search.read_text()) if search.exists() else {}
     search.parent.mkdir(parents=True, exist_ok=True)
-    for trial in plan.search(recordings, report, list(trials)):
-        trials.append(trial)
-        found = {**evidence, "config": asdict(plan.SEARCH), "seed": 0, "trials": trials}
-        search.write_text(json.dumps(found, indent=1) + "\n")
+
+    def trials(part: str, made: Callable[[list[Any]], Iterable[Any]]) -> list[Any]:
+        """All trials of a part, those that are new written down one by one."""
+        known: list[Any] = found.setdefault(part, {}).setdefault("trials", [])
+        for trial in made(list(known)):
+            known.append(trial)
+            found[part] = {**evidence, "seed": 0, **found[part]}
+            search.write_text(json.dumps(found, indent=1) + "\n")
+        return known
+
+    rates = trials("regular", lambda known: plan.search(recordings, report, known))
+    found["regular"]["config"] = asdict(plan.SEARCH)
+    settings: dict[str, Any] = {"rates": plan.best_rates(rates)}
+    if "subjects" in names:
+        made = trials(
+            "subjects",
+            lambda known: plan.search_subjects(recordings, settings["rates"], report, known),
+        )
+        settings["disturb"] = plan.best_disturbances(made)
+    search.write_text(json.dumps(found, indent=1) + "\n")
     shown.remove_task(task)
-    best: dict[str, float] = plan.best_rates(trials)
-    return best
+    return settings
 
 
 def _make(
@@ -231,13 +262,15 @@ def _about(cells: list[dict[str, Any]], name: str) -> str:
         text += (
             f"Regular learning: {regular['epochs']} passes, batches of {regular['batch_size']}. "
         )
-    replay = next((cell["config"] for cell in cells if cell["method"] == "replay"), None)
-    if replay is not None:
-        text += (
-            f"Streams: one pass in batches of {replay['batch_size']}, after each of which "
-            f"{replay['replay_batches']} batches of {replay['replay_batch_size']} come from memory "
-            f"(up to {replay['memory']:,} windows). "
-        )
+    for name, table in (("Lifelong", "lifelong"), ("Class by class", "class")):
+        found = (c for c in cells if c["table"] == table and c["method"] == "replay")
+        replay = next((cell["config"] for cell in found), None)
+        if replay is not None:
+            text += (
+                f"{name}: one pass in batches of {replay['batch_size']}, after each of which "
+                f"{replay['replay_batches']} batches of {replay.get('replay_batch_size', 50)} come "
+                f"from memory (up to {replay['memory']:,} windows). "
+            )
     return text + (
         "Accuracy: mean ± deviation over runs. Forgetting: best minus last recall, mean of "
         "activities. Times: processor time of a prediction in batches of 100, one thread."

@@ -47,6 +47,7 @@ class Config:
         replay_batches: batches from memory for each new one.
         replay_batch_size: windows in each of them.
         lr, dropout, averaging: see `Training`.
+        disturb: change training windows a little, see `Disturbance`.
         strength: of the ridge.
         settle: samples to drop at the beginning of each recording.
         validation: take the test windows from the training part, to choose settings.
@@ -70,6 +71,7 @@ class Config:
     lr: float = 2e-3
     dropout: float = 0.1
     averaging: float = 0.95
+    disturb: bool = False
     strength: float = 1e-4
     settle: int = 0
     validation: bool = False
@@ -188,7 +190,10 @@ def build(config: Config, data: Recordings, seed: int, train: Windows) -> Learne
         raise ValueError(
             f"method must be one of {', '.join(methods)} for {config.model}, got {config.method!r}"
         )
-    model: Any = network(config.model, data.layout, config.length // 2, seed, rate=config.dropout)
+    features = config.length // 2
+    model: Any = network(
+        config.model, data.layout, features, seed, config.disturb, rate=config.dropout
+    )
     model.scaling.update(train.x)
     training = Training(
         optimizer="adam",

@@ -37,7 +37,7 @@ def _load(source: Array, first: int, count: int, to: Array, shift: int) -> None:
 def _adjacency(xm: Array, roots: Array, diagonal: Array, scale: Array) -> None:
     """Eq. (4), lane by lane, from `[x | m]`.
 
-    Fills `[A | |A|]` for all pairs i < j, the diagonal of A, and the degrees to the power of -½.
+    Fills A for all pairs i < j, the diagonal of A, and the degrees to the power of -½.
     """
     features, one = xm.shape[0], xm.dtype.type(1)
     scale[:] = 0
@@ -52,10 +52,10 @@ def _adjacency(xm: Array, roots: Array, diagonal: Array, scale: Array) -> None:
                 a = here[lane] * there[lane + LANES] + here[lane + LANES] * there[lane]
                 v = np.sqrt(np.abs(a))
                 row[lane] = v if a >= 0 else -v
-                row[lane + LANES] = v
             for lane in range(LANES):
-                along[lane] += row[lane + LANES]
-                other[lane] += row[lane + LANES]
+                v = np.abs(row[lane])
+                along[lane] += v
+                other[lane] += v
             k += 1
         for lane in range(LANES):
             a = here[lane] * here[lane + LANES]
@@ -89,7 +89,7 @@ def propagate(x: Array, m: Array, out: Array) -> None:
     """`Â x` for x `(R, F)` and m `(P, R, F)`, with symmetric normalization, into `(P, R, F)`."""
     rows, features = x.shape
     xm = np.empty((features, 2 * LANES), x.dtype)
-    roots = np.empty((features * (features - 1) // 2, 2 * LANES), x.dtype)
+    roots = np.empty((features * (features - 1) // 2, LANES), x.dtype)
     small = np.empty((4, features, LANES), x.dtype)
     diagonal, scale, z, y = small[0], small[1], small[2], small[3]
     for first in range(0, rows, LANES):
@@ -125,7 +125,7 @@ def _adjacency_backward(xm: Array, roots: Array, diagonal: Array, zhd: Array, gx
             for lane in range(LANES):
                 g = here[lane] * there[lane + LANES] + here[lane + LANES] * there[lane]
                 d = here[lane + two] + there[lane + two]
-                size = row[lane + LANES]
+                size = np.abs(row[lane])
                 g += d if row[lane] >= 0 else -d
                 row[lane] = half * g / size if size > 0 else zero
             k += 1
@@ -158,7 +158,7 @@ def propagate_backward(x: Array, m: Array, grad: Array, gx: Array, gm: Array) ->
     half = x.dtype.type(0.5)
     xm, gxm = np.empty((features, 2 * LANES), x.dtype), np.empty((features, 2 * LANES), x.dtype)
     zhd = np.empty((features, 3 * LANES), x.dtype)
-    roots = np.empty((features * (features - 1) // 2, 2 * LANES), x.dtype)
+    roots = np.empty((features * (features - 1) // 2, LANES), x.dtype)
     small = np.empty((7, features, LANES), x.dtype)
     diagonal, scale, z, h = small[0], small[1], small[2], small[3]
     y, gz, given = small[4], small[5], small[6]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from evergraph.applications.action.disturbance import Disturbance, triples
 from evergraph.applications.action.models import GraphNetwork
 from evergraph.applications.action.plain import Convolutions, Perceptron
 from evergraph.applications.action.recording import Layout
@@ -42,8 +43,12 @@ OTHERS: dict[str, Callable[..., nn.Module]] = {
 NETWORKS: tuple[str, ...] = (*GRAPHS, *OTHERS)
 
 
-def network(name: str, layout: Layout, features: int, seed: int = 0, **settings: Any) -> nn.Module:
+def network(
+    name: str, layout: Layout, features: int, seed: int = 0, disturb: bool = False, **settings: Any
+) -> nn.Module:
     """A network for windows of a layout; it has no classes yet and grows as they come.
+
+    With `disturb` it changes windows a little while it trains, see `Disturbance`.
 
     Example:
         >>> model = network("fgn", Layout(("arm", "leg"), ("x", "y", "z"), 25.0), features=25)
@@ -56,5 +61,10 @@ def network(name: str, layout: Layout, features: int, seed: int = 0, **settings:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         if name in GRAPHS:
-            return GraphNetwork(*sizes, **{**GRAPHS[name], **settings})
-        return OTHERS[name](*sizes, **settings)
+            model: Any = GraphNetwork(*sizes, **{**GRAPHS[name], **settings})
+        else:
+            model = OTHERS[name](*sizes, **settings)
+    if disturb:
+        model.scaling.disturbance = Disturbance(triples(layout.channels))
+    made: nn.Module = model
+    return made

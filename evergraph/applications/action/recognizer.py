@@ -38,6 +38,7 @@ class Settings:
         learn_batches: how many batches a new recording is learned in, at the least.
         replay_batches: batches from memory for each new one.
         lr, dropout, averaging: see `evergraph.learner.Training`.
+        disturb: change training windows a little, which helps with people not seen before.
         seed: of everything random.
     """
 
@@ -53,6 +54,7 @@ class Settings:
     lr: float = 2e-3
     dropout: float = 0.1
     averaging: float = 0.95
+    disturb: bool = False
     seed: int = 0
 
 
@@ -113,7 +115,9 @@ class Recognizer:
         self.activities = list(activities)
         self.windowing = Windowing(settings.length, settings.stride)
         features = self.windowing.features
-        model: Any = network(settings.model, layout, features, settings.seed, rate=settings.dropout)
+        model: Any = network(
+            settings.model, layout, features, settings.seed, settings.disturb, rate=settings.dropout
+        )
         self.learner = Learner(
             model,
             Replay(),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import importlib
 import math
+import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +18,7 @@ import numpy as np
 from evergraph.applications.action.recording import Array
 
 TIME, LABELS, SUBJECT = "time", ("activity", "label"), "subject"
+SIZE = 65536  # bytes taken from a pipe at once, and so a bound on the rows that wait
 
 
 @dataclass(frozen=True)
@@ -90,23 +95,59 @@ def parse_header(names: Sequence[str], source: str) -> Header:
     return Header(source, sensors, channels, columns.index(TIME), label, subject, order, ignored)
 
 
+class Arriving:
+    """Lines of a pipe as they come, up to `SIZE` bytes at once; knows whether more are here.
+
+    Args:
+        descriptor: of the open pipe.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._over = descriptor, False
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._lines: deque[str] = deque()
+        self._rest = ""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a whole line can be had without waiting for it."""
+        return bool(self._lines)
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        while not self._lines:
+            if self._over:
+                raise StopIteration
+            data = os.read(self._descriptor, SIZE)
+            self._over = not data
+            *whole, self._rest = (self._rest + self._decode(data, self._over)).split("\n")
+            self._lines.extend(whole)
+            if self._over and self._rest:
+                self._lines.append(self._rest)
+        return self._lines.popleft()
+
+
 class Rows:
     """Rows of CSV text, block by block; also the header.
 
     Args:
         lines: text, header first: an open file, or standard input.
         source: its name, for messages.
-        block: rows that are given out together.
+        block: rows that are given out together; more, if `lines` is `Arriving` and has them.
     """
 
     def __init__(self, lines: Iterable[str], source: str, block: int = 4096) -> None:
         self._reader = csv.reader(lines)
         self._block, self._last = block, -math.inf
+        self._arriving = lines if isinstance(lines, Arriving) else None
         first = next(self._reader, [])
         if first:
             first[0] = first[0].removeprefix("\ufeff")
         self.header = parse_header(first, source)
         self._width = len(first)
+        self._pick = itemgetter(self.header.time, *self.header.signals)
 
     def __iter__(self) -> Iterator[Block]:
         rows: list[list[str]] = []
@@ -114,7 +155,8 @@ class Rows:
         for row in self._rows():
             numbers.append(self._numbers(row))
             rows.append(row)
-            if len(rows) == self._block:
+            more = self._arriving is not None and self._arriving.waiting
+            if len(rows) >= self._block and not more:
                 yield self._as_block(rows, numbers)
                 rows, numbers = [], []
         if rows:
@@ -140,17 +182,25 @@ class Rows:
                 f"{self._where}: expected {self._width} values as in the header, got {len(row)}"
             )
         try:
-            time = float(row[header.time])
-        except ValueError as error:
-            raise ValueError(
-                f"{self._where}: time must be a number of seconds, got {row[header.time]!r}"
-            ) from error
+            numbers = list(map(float, self._pick(row)))
+        except ValueError:  # something is missing, or is no number
+            numbers = [self._time(row), *(self._number(row[place]) for place in header.signals)]
+        time = numbers[0]
         if not (math.isfinite(time) and time > self._last):
             raise ValueError(
                 f"{self._where}: time must grow from row to row, got {time:g} after {self._last:g}"
             )
         self._last = time
-        return [time, *(self._number(row[place]) for place in header.signals)]
+        return numbers
+
+    def _time(self, row: list[str]) -> float:
+        text = row[self.header.time]
+        try:
+            return float(text)
+        except ValueError as error:
+            raise ValueError(
+                f"{self._where}: time must be a number of seconds, got {text!r}"
+            ) from error
 
     def _number(self, text: str) -> float:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from evergraph.applications.action.disturbance import Disturbance
 from evergraph.applications.action.windows import INSTANTS
 
 
@@ -13,6 +14,7 @@ class Standardize(nn.Module):
 
     The statistics come from training windows alone and can be continued on a stream. Only a
     common mean is taken off: every recording keeps its own, which tells lying from standing.
+    All networks begin with this, so a `disturbance` of training windows is put here.
 
     Args:
         sensors: S.
@@ -28,6 +30,7 @@ class Standardize(nn.Module):
     count: Tensor
     mean: Tensor
     square: Tensor
+    disturbance: Disturbance | None = None
 
     def __init__(self, sensors: int, channels: int) -> None:
         super().__init__()
@@ -64,4 +67,7 @@ class Standardize(nn.Module):
         mean, deviation = (
             part.repeat(INSTANTS, 1).view(shape) for part in (self.mean, self.deviation)
         )
-        return (x - mean) / deviation
+        scaled: Tensor = (x - mean) / deviation
+        if self.training and self.disturbance is not None:
+            scaled = self.disturbance(scaled)
+        return scaled

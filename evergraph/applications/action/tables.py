@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,14 @@ from evergraph.applications.action.experiment import (
 from evergraph.applications.action.recording import Recordings
 
 MODELS = ("fgn", "gat", "gcn", "appnp", "gat-plain", "mlp", "cnn")
+UNSEEN = ("fgn", "cnn", "gat")
+PAIRS = 4
 ABLATION = ("fgn-identity", "fgn-one-hop", "fgn-uniform")
 SEARCH = Config(epochs=1, validation=True)
 # Streams bring one activity for a while: few steps on new batches, many on memory.
-REPLAY = {"batch_size": 200, "replay_batches": 12, "averaging": 0.8}
+REPLAY: dict[str, Any] = {
+    "method": "replay", "batch_size": 200, "replay_batches": 12, "averaging": 0.8,
+}  # fmt: skip
 RATES = (1e-3, 2e-3, 4e-3)
 TABLES = ("regular", "lifelong", "subjects", "class", "ablation")
 
@@ -44,11 +48,13 @@ class Cell:
         table: one of `TABLES`.
         config: what to run.
         runs: how many: seeds, or pairs of subjects left out.
+        disturb: whether to disturb training windows, for each pair; see `search_subjects`.
     """
 
     table: str
     config: Config
     runs: int
+    disturb: Mapping[tuple[str, ...], bool] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -60,14 +66,20 @@ class Cell:
         """The configuration and the seed of a run."""
         if self.config.split == "time":
             return self.config, number
-        pair = data.subjects[2 * number : 2 * number + 2]
-        return replace(self.config, left_out=tuple(pair)), 0
+        pair = left_out(data, number)
+        return replace(self.config, left_out=pair, disturb=self.disturb.get(pair, False)), 0
+
+
+def left_out(data: Recordings, number: int) -> tuple[str, ...]:
+    """The pair of subjects that a run of the split by subjects tests on."""
+    return tuple(data.subjects[2 * number : 2 * number + 2])
 
 
 def cells(
     tables: tuple[str, ...] = TABLES,
     seeds: int = 5,
     rates: Mapping[str, float] | None = None,
+    disturb: Mapping[tuple[str, ...], bool] | None = None,
     **changes: Any,
 ) -> list[Cell]:
     """All cells of some tables.
@@ -76,6 +88,7 @@ def cells(
         tables: some of `TABLES`.
         seeds: runs of each cell.
         rates: the learning rate of each network, see `best_rates`; parts of FGN take FGN's.
+        disturb: for each network and pair of subjects, see `best_disturbances`.
         changes: other values for `Config`.
     """
     unknown = set(tables) - set(TABLES)
@@ -87,24 +100,24 @@ def cells(
         if table in tables:
             lr = (rates or {}).get(model.split("-")[0] if model in ABLATION else model)
             chosen = {**({} if lr is None else {"lr": lr}), **settings, **changes}
-            made.append(Cell(table, Config(model=model, **chosen), runs))
+            pairs = {key[1:]: on for key, on in (disturb or {}).items() if key[0] == model}
+            made.append(Cell(table, Config(model=model, **chosen), runs, pairs))
 
-    replay = {"method": "replay", **REPLAY}
     for model in MODELS:
         add("regular", model, seeds)
         if not model.endswith("plain"):
-            add("lifelong", model, seeds, stream="paper", **replay)
+            add("lifelong", model, seeds, stream="paper", **REPLAY)
     add("regular", "trees", seeds, method="batch")
     for table, stream in (("regular", "regular"), ("lifelong", "paper"), ("class", "class")):
         add(table, "ridge", 1, stream=stream, method="analytic", epochs=1)
     for model in ABLATION:
         add("ablation", model, seeds)
     for memory in (5000, 500):
-        add("class", "fgn", min(seeds, 3), stream="class", memory=memory, **replay)
-    add("subjects", "trees", 4, split="subjects", method="batch")
-    add("subjects", "ridge", 4, split="subjects", method="analytic", epochs=1)
-    for model in ("fgn", "cnn", "gat"):
-        add("subjects", model, 4, split="subjects")
+        add("class", "fgn", min(seeds, 3), stream="class", memory=memory, **REPLAY)
+    add("subjects", "trees", PAIRS, split="subjects", method="batch")
+    add("subjects", "ridge", PAIRS, split="subjects", method="analytic", epochs=1)
+    for model in UNSEEN:
+        add("subjects", model, PAIRS, split="subjects")
     return made
 
 
@@ -139,6 +152,45 @@ def best_rates(trials: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         if trial["validation_accuracy"] > known["validation_accuracy"]:
             best[trial["model"]] = trial
     return {model: float(trial["lr"]) for model, trial in best.items()}
+
+
+def search_subjects(
+    data: Recordings,
+    rates: Mapping[str, float],
+    report: Callable[[str, int, int], None],
+    known: Iterable[Mapping[str, Any]] = (),
+) -> Iterator[dict[str, Any]]:
+    """Try for each network and pair of subjects whether to disturb training windows.
+
+    The pair is not looked at: two others of the training part are recognized after learning from
+    the rest. Trials that are known are not made again.
+    """
+    done = {(t["model"], tuple(t["left_out"]), t["disturb"]) for t in known}
+    for number in range(PAIRS):
+        pair = left_out(data, number)
+        base = Config(split="subjects", left_out=pair, validation=True)
+        ready = prepare(base, data)
+        for model in UNSEEN:
+            for disturb in (False, True):
+                if (model, pair, disturb) in done:
+                    continue
+                config = replace(base, model=model, disturb=disturb, lr=rates.get(model, base.lr))
+                follow = _named(report, f"{model} without {' and '.join(pair)}")
+                record, _ = run(config, data, 0, follow, ready)
+                yield {
+                    "model": model, "left_out": list(pair), "disturb": disturb, "lr": config.lr,
+                    "validation_accuracy": record.accuracy,
+                }  # fmt: skip
+
+
+def best_disturbances(trials: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], bool]:
+    """For each network and pair, `(model, *pair)`, what was better on validation subjects."""
+    best: dict[tuple[str, ...], Mapping[str, Any]] = {}
+    for trial in trials:
+        known = best.setdefault((trial["model"], *trial["left_out"]), trial)
+        if trial["validation_accuracy"] > known["validation_accuracy"]:
+            best[trial["model"], *trial["left_out"]] = trial
+    return {key: bool(trial["disturb"]) for key, trial in best.items()}
 
 
 def _named(report: Callable[[str, int, int], None], name: str) -> Callable[[int, int, float], None]:
