@@ -57,7 +57,9 @@ def preset(model: str, method: str, dataset: str, scenario: str) -> dict[str, An
     if method == "analytic":
         if model in EMBEDDINGS:
             out["blocks"] = EMBEDDINGS[model]
-        return out | chosen().get(f"{model}, analytic, {dataset}", {})
+        for reader in ("fgn", model):  # what was chosen for all of x, m and Âx serves its parts
+            out |= chosen().get(f"{reader}, analytic, {dataset}", {})
+        return out
     order = "class" if scenario == "class" else "data"
     return out | chosen().get(f"{model}, replay, {dataset}, {order}", {})
 
