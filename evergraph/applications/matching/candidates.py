@@ -97,7 +97,9 @@ def propose(
     chosen, top = _largest(similarity, min(count + 1, len(second)))
     seeds = np.arange(len(first))
     look = _Look(similarity, top)
-    guide = _guide(first, second, chosen[:, 0], look.trust(seeds, chosen[:, 0]), how)
+    around = _around(first.keypoints, how.nearby)
+    trust = look.at(seeds, chosen[:, 0])["trust"]
+    guide = _guide(first, second, chosen[:, 0], trust, around, how)
     extra = _by_place(second, guide.place, chosen[:, :count], how.guided)
     chosen = np.concatenate([chosen[:, :count], extra], 1)
     i, j = np.repeat(seeds, chosen.shape[1]), chosen.reshape(-1)
@@ -107,7 +109,7 @@ def propose(
     by_place = np.tile(np.arange(chosen.shape[1]) >= count, len(first))
     turned = np.where(by_place & (guide.trust[i] > 0), guide.turned[i], turned)
     place, target = _plane(first.keypoints)[i], _plane(second.keypoints)[j]
-    index, weight, total = _neighbors(first, i, j, place, target, turned, how)
+    index, weight, total = _neighbors(around, i, j, place, target, turned, how)
     trust = looks["trust"][index]
     close = weight**SHARPEN
     off = np.abs(_correction(place, target, turned, index, close * trust)[0])
@@ -147,10 +149,6 @@ class _Look:
             "mutual": ((rank == 0) & leads).astype(np.float32), "trust": trust.astype(np.float32),
         }  # fmt: skip
 
-    def trust(self, i: Array, j: Array) -> Array:
-        """How much descriptors alone speak for candidates, in 0..1."""
-        return self.at(i, j)["trust"]
-
 
 @dataclass(frozen=True)
 class _Guide:
@@ -168,23 +166,28 @@ class _Guide:
 
 
 def _guide(
-    first: ImageFeatures, second: ImageFeatures, partner: Array, trust: Array, how: Proposal
+    first: ImageFeatures,
+    second: ImageFeatures,
+    partner: Array,
+    trust: Array,
+    around: Array,
+    how: Proposal,
 ) -> _Guide:
     """Predict every point by the nearest descriptors' best supported affine map nearby."""
     rows = np.arange(len(first))
     ratio, turn = _change(first, second, rows, partner)
     turned = np.exp(ratio + 1j * turn).astype(np.complex64)
     place, target = _plane(first.keypoints), _plane(second.keypoints)[partner]
-    index, weight, _ = _neighbors(first, rows, partner, place, target, turned, how)
+    index, weight, _ = _neighbors(around, rows, partner, place, target, turned, how)
     weight = weight**SHARPEN * trust[index]
     support = weight.sum(1) * trust
-    for _ in range(2):
-        a, b, c = _correction(place, target, turned, index, weight)
-        moved = place[index] - place[:, None]
-        x, y = moved.real / REACH, moved.imag / REACH
-        fitted = a[:, None] + (turned[:, None] * moved) + b[:, None] * x + c[:, None] * y
-        missed = np.abs(target[index] - target[:, None] - fitted)
-        weight = weight / (1 + np.square(missed / how.tolerance))
+    a, b, c = _correction(place, target, turned, index, weight)
+    moved = place[index] - place[:, None]
+    x, y = moved.real / REACH, moved.imag / REACH
+    fitted = a[:, None] + (turned[:, None] * moved) + b[:, None] * x + c[:, None] * y
+    missed = np.abs(target[index] - target[:, None] - fitted)
+    weight = weight / (1 + np.square(missed / how.tolerance))
+    a, b, c = _correction(place, target, turned, index, weight)  # those that are off count less
     near = np.concatenate([rows[:, None], index], 1)
     far = np.abs(place[near] - place[:, None])
     best = (support[near] / (1 + far / REACH)).argmax(1)
@@ -240,8 +243,16 @@ def _plane(points: Array) -> Array:
     return np.asarray(points[:, 0] + 1j * points[:, 1], np.complex64)
 
 
+def _around(points: Array, nearby: int) -> Array:
+    """The nearest other points of each, `(N, nearby)` or fewer."""
+    count = min(nearby, len(points) - 1)
+    if not count:
+        return np.zeros((len(points), 0), np.int64)
+    return np.asarray(cKDTree(points).query(points, count + 1)[1])[:, 1:]
+
+
 def _neighbors(
-    first: ImageFeatures,
+    around: Array,
     i: Array,
     j: Array,
     place: Array,
@@ -250,14 +261,11 @@ def _neighbors(
     how: Proposal,
 ) -> tuple[Array, Array, Array]:
     """Neighbors of all candidates, their weights, and the sum of all weights in reach."""
-    per = len(i) // len(first)
-    nearby = min(how.nearby, len(first) - 1)
+    per = len(i) // len(around)
     weight = np.zeros((len(i), 0), np.float32)
     others = np.zeros((len(i), 0), np.int64)
-    if nearby:
-        found = cKDTree(first.keypoints).query(first.keypoints, nearby + 1)
-        points = np.asarray(found[1])
-        others = (points[:, 1:, None] * per + np.arange(per)).reshape(len(first), -1)[i]
+    if around.shape[1]:
+        others = (around[:, :, None] * per + np.arange(per)).reshape(len(around), -1)[i]
         weight = _agreement(place, target, turned, others, how)
         weight *= (j[others] != j[:, None]) & (i[others] != i[:, None])
     total = weight.sum(1)
