@@ -1,6 +1,7 @@
 """Candidates, decisions, networks and the matcher: oracles, laws and bad input."""
 
 import math
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -22,7 +23,7 @@ from evergraph.applications.matching.network import (
     as_batch,
     probability,
 )
-from evergraph.checkpoint import CheckpointError
+from evergraph.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.feature_graph import feature_adjacency, propagate
 
 
@@ -39,7 +40,7 @@ def matcher(**changes):
 
 
 def test_candidates_are_the_most_similar_points():
-    graph, pair = graph_of(candidates=2)
+    graph, pair = graph_of(candidates=2, guided=0)
     for point in range(len(pair.first)):
         similarity = [float(pair.first.descriptors[point] @ d) for d in pair.second.descriptors]
         best = sorted(range(len(similarity)), key=lambda j: -similarity[j])[:2]
@@ -65,7 +66,7 @@ def agreement(first, second, a, b, graph, how):
 
 
 def test_weights_against_the_plain_loop():
-    how = Proposal(candidates=2, nearby=5, neighbors=6)
+    how = Proposal(candidates=2, guided=0, nearby=5, neighbors=6)
     pair = easy_pair(20)
     graph = propose(pair.first, pair.second, how)
     for e in range(len(graph)):
@@ -87,13 +88,49 @@ def test_weights_against_the_plain_loop():
 
 
 def test_true_candidates_agree_with_their_neighbors():
-    graph, _ = graph_of(60)
+    graph, _ = graph_of(60, candidates=3, guided=0)
     true = graph.first == graph.second
     support = graph.weight.sum(1)
     assert support[true].mean() > 5 * support[~true].mean()
     off = graph.features[:, NAMES.index("consensus")]
     assert np.isfinite(graph.features).all()
     assert off[true].max() < 0.1
+
+
+def test_a_point_that_looks_like_no_other_is_proposed_by_its_place():
+    pair = easy_pair(60)
+    rng = np.random.default_rng(0)
+    strange = rng.permutation(60)[:6]
+    table = pair.second.descriptors.copy()
+    table[strange] = -table[strange]  # as unlike their partners as can be
+    second = replace(pair.second, descriptors=table)
+    plain = propose(pair.first, second, Proposal(candidates=2, guided=0))
+    guided = propose(pair.first, second, Proposal(candidates=2, guided=1))
+    for graph, wanted in ((plain, 0), (guided, len(strange))):
+        found = [((graph.first == p) & (graph.second == p)).any() for p in strange]
+        assert sum(found) == wanted
+    own = np.isin(guided.first, strange) & (guided.first == guided.second)
+    assert guided.features[own, NAMES.index("off the guide")].max() < 0.5
+    assert guided.features[own, NAMES.index("guide")].min() > 0
+    other = np.isin(guided.first, strange) & ~own
+    assert guided.features[other, NAMES.index("off the guide")].min() > 0.5
+
+
+def test_no_point_proposes_another_twice():
+    graph, _ = graph_of(40, candidates=3, guided=2)
+    ends = set(zip(graph.first.tolist(), graph.second.tolist(), strict=True))
+    assert len(ends) == len(graph) == 40 * 5
+
+
+def test_a_matcher_of_other_features_is_refused(tmp_path):
+    tool = matcher()
+    path = tmp_path / "old.safetensors"
+    tool.save(path)
+    tensors, values = read_checkpoint(path)
+    tensors["embed.0.weight"] = tensors["embed.0.weight"][:, :19].contiguous()
+    write_checkpoint(path, tensors, values)
+    with pytest.raises(CheckpointError, match="other features"):
+        Matcher.load(path)
 
 
 @pytest.mark.parametrize("points", [0, 1, 2, 3, 8, 30])

@@ -1,6 +1,7 @@
 """Candidate matches as the items of a graph: "feature matching becomes edge prediction".
 
-Every point of the first image proposes its few most similar points of the second. Candidates
+Every point of the first image proposes its few most similar points of the second, and one that
+lies where the most trusted match nearby, with those that agree with it, would put it. Candidates
 whose points lie close together are neighbors, and the weight of their edge tells how well the
 similarity transform of one (from scales and orientations) predicts the other's displacement.
 """
@@ -20,7 +21,7 @@ Array = NDArray[Any]
 NAMES = (
     "similarity", "row ratio", "column ratio", "rank", "mutual", "log scale ratio",
     "sine of turn", "cosine of turn", "x0", "y0", "x1", "y1", "dx", "dy", "support", "vote",
-    "close support", "close vote", "consensus",
+    "close support", "close vote", "consensus", "off the guide", "guide",
 )  # fmt: skip
 NUM_FEATURES = len(NAMES)
 SHARPEN = 6  # the power that turns a weight into that of an agreement six times as close
@@ -33,14 +34,16 @@ class Proposal:
     """How candidates are proposed and connected.
 
     Attributes:
-        candidates: of each point.
+        candidates: of each point, by descriptor.
+        guided: of each point, by place.
         nearby: points whose candidates may become neighbors.
         neighbors: of each candidate, those with the largest weights.
         slack: share of a displacement that may be mispredicted.
         tolerance: pixels that may be mispredicted.
     """
 
-    candidates: int = 3
+    candidates: int = 2
+    guided: int = 1
     nearby: int = 24
     neighbors: int = 24
     slack: float = 0.25
@@ -51,6 +54,8 @@ class Proposal:
         for name in ("candidates", "nearby", "neighbors"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.guided < 0:
+            raise ValueError(f"guided must be at least 0, got {self.guided}")
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class CandidateGraph:
 
     Attributes:
         first, second: `(E,)` the points that a candidate connects.
-        features: `(E, 19)` float32, see `NAMES`.
+        features: `(E, 21)` float32, see `NAMES`.
         index: `(E, K)` neighbors of each candidate; itself where there are fewer.
         weight: `(E, K)` float32 in 0..1; 0 where there are fewer.
     """
@@ -87,49 +92,130 @@ def propose(
         )
     if not len(first) or len(second) < 2:
         return _no_candidates(how.neighbors)
-    i, j, looks = _by_descriptor(first, second, how.candidates)
-    ratio = np.log(second.scales[j] / first.scales[i])
-    turn = second.orientations[j] - first.orientations[i]
+    similarity = first.descriptors @ second.descriptors.T
+    count = min(how.candidates, len(second))
+    chosen, top = _largest(similarity, min(count + 1, len(second)))
+    seeds = np.arange(len(first))
+    look = _Look(similarity, top)
+    around = _around(first.keypoints, how.nearby)
+    trust = look.at(seeds, chosen[:, 0])["trust"]
+    guide = _guide(first, second, chosen[:, 0], trust, around, how)
+    extra = _by_place(second, guide.place, chosen[:, :count], how.guided)
+    chosen = np.concatenate([chosen[:, :count], extra], 1)
+    i, j = np.repeat(seeds, chosen.shape[1]), chosen.reshape(-1)
+    looks = look.at(i, j)
+    ratio, turn = _change(first, second, i, j)
     turned = np.exp(ratio + 1j * turn).astype(np.complex64)
+    by_place = np.tile(np.arange(chosen.shape[1]) >= count, len(first))
+    turned = np.where(by_place & (guide.trust[i] > 0), guide.turned[i], turned)
     place, target = _plane(first.keypoints)[i], _plane(second.keypoints)[j]
-    index, weight, total = _neighbors(first, i, j, place, target, turned, how)
+    index, weight, total = _neighbors(around, i, j, place, target, turned, how)
     trust = looks["trust"][index]
     close = weight**SHARPEN
-    off = _consensus(place, target, turned, index, close * trust)
+    off = np.abs(_correction(place, target, turned, index, close * trust)[0])
     where = _places(first.keypoints[i], second.keypoints[j], first, second)
     columns = [
         *(looks[name] for name in ("similarity", "row", "column", "rank", "mutual")),
         ratio, np.sin(turn), np.cos(turn), *where.T, np.log1p(total),
         *(np.log1p(part.sum(1)) for part in (weight * trust, close, close * trust)),
         np.log1p(off / how.tolerance),
+        np.log1p(np.abs(target - guide.place[i]) / how.tolerance), np.log1p(guide.trust[i]),
     ]  # fmt: skip
     table = np.stack(columns, 1).astype(np.float32)
     return CandidateGraph(i, j, table, index, weight)
 
 
-def _by_descriptor(
-    first: ImageFeatures, second: ImageFeatures, candidates: int
-) -> tuple[Array, Array, dict[str, Array]]:
-    """The most similar points, and how far they stand out from the alternatives."""
-    similarity = first.descriptors @ second.descriptors.T
-    count = min(candidates, len(second))
-    order, top = _largest(similarity, min(count + 1, len(second)))
-    i = np.repeat(np.arange(len(first)), count)
-    j, s = order[:, :count].reshape(-1), top[:, :count].reshape(-1)
-    rank = np.tile(np.arange(count), len(first))
-    rival_row = np.where(rank == 0, top[i, 1], top[i, 0])
-    best, next_best = _two_largest_of_columns(similarity)
-    leads = s >= best[j]
-    rival_column = np.where(leads, next_best[j], best[j])
-    row, column = (_distance(s) / _distance(rival) - 1 for rival in (rival_row, rival_column))
-    mutual = ((rank == 0) & leads).astype(np.float32)
-    row, column = np.clip(row, -1, 2), np.clip(column, -1, 2)
-    trust = 1 / (1 + np.exp(8 * (np.maximum(row, column) + 0.1)))
-    looks = {
-        "similarity": s, "row": row, "column": column,
-        "rank": rank / 2, "mutual": mutual, "trust": trust.astype(np.float32),
-    }  # fmt: skip
-    return i, j, looks
+class _Look:
+    """How much points look alike, and how far they stand out from the alternatives."""
+
+    def __init__(self, similarity: Array, top: Array) -> None:
+        self.similarity, self.top = similarity, top
+        self.best, self.next_best = _two_largest_of_columns(similarity)
+
+    def at(self, i: Array, j: Array) -> dict[str, Array]:
+        """What descriptors tell of candidates."""
+        top, s = self.top, self.similarity[i, j]
+        rank = (s[:, None] < top[i]).sum(1)
+        leads = s >= self.best[j]
+        rival_row = np.where(rank == 0, top[i, 1], top[i, 0])
+        rival_column = np.where(leads, self.next_best[j], self.best[j])
+        row, column = (
+            np.clip(_distance(s) / _distance(rival) - 1, -1, 2)
+            for rival in (rival_row, rival_column)
+        )
+        trust = 1 / (1 + np.exp(8 * (np.maximum(row, column) + 0.1)))
+        return {
+            "similarity": s, "row": row, "column": column, "rank": rank / 2,
+            "mutual": ((rank == 0) & leads).astype(np.float32), "trust": trust.astype(np.float32),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Guide:
+    """Where points should be by what is around them, `(N0,)` each.
+
+    Attributes:
+        place: in the second image, as complex numbers.
+        turned: scale and rotation there.
+        trust: sum of the weights of those who say so.
+    """
+
+    place: Array
+    turned: Array
+    trust: Array
+
+
+def _guide(
+    first: ImageFeatures,
+    second: ImageFeatures,
+    partner: Array,
+    trust: Array,
+    around: Array,
+    how: Proposal,
+) -> _Guide:
+    """Predict every point by the nearest descriptors' best supported affine map nearby."""
+    rows = np.arange(len(first))
+    ratio, turn = _change(first, second, rows, partner)
+    turned = np.exp(ratio + 1j * turn).astype(np.complex64)
+    place, target = _plane(first.keypoints), _plane(second.keypoints)[partner]
+    index, weight, _ = _neighbors(around, rows, partner, place, target, turned, how)
+    weight = weight**SHARPEN * trust[index]
+    support = weight.sum(1) * trust
+    a, b, c = _correction(place, target, turned, index, weight)
+    moved = place[index] - place[:, None]
+    x, y = moved.real / REACH, moved.imag / REACH
+    fitted = a[:, None] + (turned[:, None] * moved) + b[:, None] * x + c[:, None] * y
+    missed = np.abs(target[index] - target[:, None] - fitted)
+    weight = weight / (1 + np.square(missed / how.tolerance))
+    a, b, c = _correction(place, target, turned, index, weight)  # those that are off count less
+    near = np.concatenate([rows[:, None], index], 1)
+    far = np.abs(place[near] - place[:, None])
+    best = (support[near] / (1 + far / REACH)).argmax(1)
+    seed = near[rows, best]
+    moved = place - place[seed]
+    x, y = moved.real / REACH, moved.imag / REACH
+    there = target[seed] + turned[seed] * moved + a[seed] + b[seed] * x + c[seed] * y
+    local = turned[seed] + (b[seed] - 1j * c[seed]) / (2 * REACH)
+    return _Guide(there, local.astype(np.complex64), support[seed])
+
+
+def _by_place(second: ImageFeatures, there: Array, taken: Array, count: int) -> Array:
+    """The points closest to where each should be that are not taken yet, `(N0, count)`."""
+    count = min(count, len(second) - taken.shape[1])
+    if count < 1:
+        return np.zeros((len(taken), 0), np.int64)
+    reach = count + taken.shape[1]
+    spots = np.stack([there.real, there.imag], 1)
+    found = np.asarray(cKDTree(second.keypoints).query(spots, reach)[1]).reshape(-1, reach)
+    known = (found[:, :, None] == taken[:, None]).any(2)
+    order = np.argsort(known, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(found, order, 1)
+
+
+def _change(first: ImageFeatures, second: ImageFeatures, i: Array, j: Array) -> tuple[Array, Array]:
+    """Logarithm of the change of scale, and the change of orientation, of candidates."""
+    ratio = np.log(second.scales[j] / first.scales[i])
+    return ratio, second.orientations[j] - first.orientations[i]
 
 
 def _largest(table: Array, count: int) -> tuple[Array, Array]:
@@ -157,8 +243,16 @@ def _plane(points: Array) -> Array:
     return np.asarray(points[:, 0] + 1j * points[:, 1], np.complex64)
 
 
+def _around(points: Array, nearby: int) -> Array:
+    """The nearest other points of each, `(N, nearby)` or fewer."""
+    count = min(nearby, len(points) - 1)
+    if not count:
+        return np.zeros((len(points), 0), np.int64)
+    return np.asarray(cKDTree(points).query(points, count + 1)[1])[:, 1:]
+
+
 def _neighbors(
-    first: ImageFeatures,
+    around: Array,
     i: Array,
     j: Array,
     place: Array,
@@ -167,14 +261,11 @@ def _neighbors(
     how: Proposal,
 ) -> tuple[Array, Array, Array]:
     """Neighbors of all candidates, their weights, and the sum of all weights in reach."""
-    per = len(i) // len(first)
-    nearby = min(how.nearby, len(first) - 1)
+    per = len(i) // len(around)
     weight = np.zeros((len(i), 0), np.float32)
     others = np.zeros((len(i), 0), np.int64)
-    if nearby:
-        found = cKDTree(first.keypoints).query(first.keypoints, nearby + 1)
-        points = np.asarray(found[1])
-        others = (points[:, 1:, None] * per + np.arange(per)).reshape(len(first), -1)[i]
+    if around.shape[1]:
+        others = (around[:, :, None] * per + np.arange(per)).reshape(len(around), -1)[i]
         weight = _agreement(place, target, turned, others, how)
         weight *= (j[others] != j[:, None]) & (i[others] != i[:, None])
     total = weight.sum(1)
@@ -201,11 +292,11 @@ def _agreement(place: Array, target: Array, turned: Array, others: Array, how: P
     return np.exp(-strain)
 
 
-def _consensus(place: Array, target: Array, turned: Array, index: Array, weight: Array) -> Array:
-    """How far a candidate is from where its neighbors, by an affine map, would put it: pixels.
+def _correction(place: Array, target: Array, turned: Array, index: Array, weight: Array) -> Array:
+    """What neighbors add to a candidate's own transform to make it an affine map, `(3, E)`.
 
-    The map is the candidate's own similarity transform plus a correction by weighted least
-    squares, whose constant part is what we are after.
+    By weighted least squares; the first row is how far the candidate is from where its neighbors
+    would put it in pixels, the others are the change along x and y per `REACH`.
     """
     moved0 = place[index] - place[:, None]
     missed = target[index] - target[:, None] - turned[:, None] * moved0
@@ -214,7 +305,7 @@ def _consensus(place: Array, target: Array, turned: Array, index: Array, weight:
     weighted = columns * weight[..., None]
     square = np.einsum("eka,ekb->eab", weighted, columns) + RIDGE * np.eye(3, dtype=np.float32)
     right = np.einsum("eka,ek->ea", weighted, missed)
-    return np.abs(np.linalg.solve(square, right[..., None])[:, 0, 0])
+    return np.asarray(np.linalg.solve(square, right[..., None])[..., 0].T)
 
 
 def _places(here: Array, there: Array, first: ImageFeatures, second: ImageFeatures) -> Array:

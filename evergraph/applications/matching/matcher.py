@@ -231,6 +231,11 @@ class Matcher:
             arrangement = PaperArrangement(paper)
         else:
             network = CandidateNetwork(**values["network"])
+            if tensors["embed.0.weight"].shape != network.embed[0].weight.shape:
+                raise CheckpointError(
+                    f"{path} was trained on other features of candidates; train it again with "
+                    "`evergraph match train`"
+                )
             network.load_state_dict(tensors)
             proposal = Proposal(**values["proposal"])
             arrangement = CandidateArrangement(

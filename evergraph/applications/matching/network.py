@@ -47,8 +47,8 @@ class CandidateNetwork(nn.Module):
         layers: how many messages are taken in.
 
     Example:
-        >>> neighbors = Neighbors(torch.rand(5, 1, 19), torch.tensor([0, 0, 0, 1, 1]))
-        >>> CandidateNetwork("fgn")(torch.rand(2, 1, 19), neighbors).shape
+        >>> neighbors = Neighbors(torch.rand(5, 1, 21), torch.tensor([0, 0, 0, 1, 1]))
+        >>> CandidateNetwork("fgn")(torch.rand(2, 1, 21), neighbors).shape
         torch.Size([2, 2])
     """
 
@@ -86,7 +86,7 @@ class CandidateNetwork(nn.Module):
             raise ValueError(f"candidates are false (0) or true (1), got {num_classes} classes")
 
     def forward(self, x: Features, neighbors: Neighbors) -> Tensor:
-        """Logits `(B, 2)` of self-contained items: x `(B, 1, 19)` with packed neighbors."""
+        """Logits `(B, 2)` of self-contained items: x `(B, 1, 21)` with packed neighbors."""
         assert isinstance(x, Tensor)
         assert isinstance(neighbors.features, Tensor)
         own = self._embed(x.squeeze(1))
@@ -97,7 +97,7 @@ class CandidateNetwork(nn.Module):
         return self._run(own, torch.cat([y, torch.zeros_like(y[:1])]), index, weight)
 
     def on_graph(self, features: Tensor, index: Tensor, weight: Tensor) -> Tensor:
-        """The same of a whole graph `(E, 19)`: each neighbor is embedded once, not once a use."""
+        """The same of a whole graph `(E, 21)`: each neighbor is embedded once, not once a use."""
         own = self._embed(features)
         if self.kind == "mlp":
             return self._run(own, own, None, None)
