@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -22,9 +22,6 @@ from evergraph.cli.console import (
 )
 from evergraph.cli.running import follow_run, load_or_generate, run_table, write_run
 from evergraph.report.evidence import provenance
-
-if TYPE_CHECKING:
-    pass
 
 DatasetName = Annotated[
     str, typer.Option(help="A name that `evergraph datasets` lists, or a folder of your own.")
@@ -207,8 +204,10 @@ def tune(
     from evergraph.applications import search
     from evergraph.applications.setup import Config
 
-    about = {"dataset": dataset, "model": model, "method": method, "memory": memory}
-    about = {**provenance(), **about, "seeds": seeds}
+    about = {
+        **provenance(), "dataset": dataset, "model": model, "method": method, "memory": memory,
+        "seeds": seeds,
+    }  # fmt: skip
     use_threads(threads)
     with complaints(), progress(as_json) as shown:
         config = Config(dataset=dataset, model=model, method=method, memory=memory)

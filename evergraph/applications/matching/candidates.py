@@ -181,21 +181,17 @@ def _guide(
     index, weight, _ = _neighbors(around, rows, partner, place, target, turned, how)
     weight = weight**SHARPEN * trust[index]
     support = weight.sum(1) * trust
-    a, b, c = _correction(place, target, turned, index, weight)
-    moved = place[index] - place[:, None]
-    x, y = moved.real / REACH, moved.imag / REACH
-    fitted = a[:, None] + (turned[:, None] * moved) + b[:, None] * x + c[:, None] * y
+    added = _correction(place, target, turned, index, weight)
+    fitted = _affine(turned[:, None], added[..., None], place[index] - place[:, None])
     missed = np.abs(target[index] - target[:, None] - fitted)
     weight = weight / (1 + np.square(missed / how.tolerance))
-    a, b, c = _correction(place, target, turned, index, weight)  # those that are off count less
+    added = _correction(place, target, turned, index, weight)  # those that are off count less
     near = np.concatenate([rows[:, None], index], 1)
     far = np.abs(place[near] - place[:, None])
     best = (support[near] / (1 + far / REACH)).argmax(1)
     seed = near[rows, best]
-    moved = place - place[seed]
-    x, y = moved.real / REACH, moved.imag / REACH
-    there = target[seed] + turned[seed] * moved + a[seed] + b[seed] * x + c[seed] * y
-    local = turned[seed] + (b[seed] - 1j * c[seed]) / (2 * REACH)
+    there = target[seed] + _affine(turned[seed], added[:, seed], place - place[seed])
+    local = turned[seed] + (added[1, seed] - 1j * added[2, seed]) / (2 * REACH)
     return _Guide(there, local.astype(np.complex64), support[seed])
 
 
@@ -306,6 +302,14 @@ def _correction(place: Array, target: Array, turned: Array, index: Array, weight
     square = np.einsum("eka,ekb->eab", weighted, columns) + RIDGE * np.eye(3, dtype=np.float32)
     right = np.einsum("eka,ek->ea", weighted, missed)
     return np.asarray(np.linalg.solve(square, right[..., None])[..., 0].T)
+
+
+def _affine(turned: Array, added: Array, moved: Array) -> Array:
+    """Where a displacement goes by a candidate's transform and what neighbors added to it."""
+    here, along, across = added
+    return np.asarray(
+        turned * moved + here + along * (moved.real / REACH) + across * (moved.imag / REACH)
+    )
 
 
 def _places(here: Array, there: Array, first: ImageFeatures, second: ImageFeatures) -> Array:
