@@ -85,7 +85,7 @@ FGN_SETTINGS = (
     "normalization", "dropout", "gain", "channels", "features", "centered", "concatenate",
     "directed",
 )  # fmt: skip
-BASELINE_SETTINGS = ("hidden", "dropout", "unit")
+BASELINE_SETTINGS = ("hidden", "dropout", "condensed")
 TRAINING_SETTINGS = (
     "optimizer", "lr", "momentum", "weight_decay", "steps", "replay_every", "averaging",
 )  # fmt: skip
