@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding_bag, relu
 from torch_geometric.nn import APPNP, GATConv, GCNConv, SAGEConv, SimpleConv
 
+from evergraph.blocks import Readout
 from evergraph.feature_graph import Features, Neighbors, condense
 from evergraph.feature_graph.build import check
-from evergraph.layers import Readout
 from evergraph.sparse import SparseRows
 
 Kind = Literal["mlp", "gcn", "sage", "gat", "appnp"]

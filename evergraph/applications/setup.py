@@ -14,10 +14,11 @@ from evergraph.applications.protocol import PROTOCOLS, Protocol
 from evergraph.baselines import KINDS, Baseline
 from evergraph.continuum import Continuum, Scenario, Settings, Visibility
 from evergraph.dataset import Dataset
-from evergraph.learner import Learner, Model, Training
+from evergraph.learner import Learner, Model
 from evergraph.memory import MEMORIES
 from evergraph.methods import METHODS
 from evergraph.models import FGN
+from evergraph.training import Training
 
 
 @dataclass(frozen=True)
