@@ -62,6 +62,7 @@ INNER = {
     ],
     "cli": [
         ["console", "action_output", "running"],
+        ["cells"],
         ["action", "action_tables", "bench", "learn", "match_tables", "paper"],
         ["match"],
         ["match_results"],
