@@ -70,6 +70,7 @@ class Training:
         replay_batch_size: items in each of them.
         averaging: predict with an average of the network over the last batches, of which this
             share is kept at each new one; 0 predicts with the network as it is.
+        average_steps: let the average follow every gradient step, not every batch.
     """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
@@ -81,6 +82,7 @@ class Training:
     replay_batches: int | None = None
     replay_batch_size: int = 10
     averaging: float = 0.0
+    average_steps: bool = False
 
     def __post_init__(self) -> None:
         """Reject settings that cannot train."""
@@ -156,7 +158,7 @@ class Learner:
         self.model.train()
         with self._own_noise():
             self.method.observe(self, batch)
-        if self.training.averaging:
+        if self.training.averaging and not self.training.average_steps:
             self._average()
         self.position += 1
 
@@ -192,6 +194,8 @@ class Learner:
         if adjust is not None:
             adjust()
         self.optimizer.step()
+        if self.training.averaging and self.training.average_steps:
+            self._average()
 
     def replay(self) -> Iterator[Batch]:
         """Minibatches of memory in random order, as many as the settings say."""
