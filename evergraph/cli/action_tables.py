@@ -219,7 +219,7 @@ def _settings(
         """All trials of a part, those that are new written down one by one."""
         known: list[Any] = found.setdefault(part, {}).setdefault("trials", [])
         for trial in made(list(known)):
-            known.append(trial)
+            known.append({**trial, "commit": evidence["commit"]})
             found[part] = {**evidence, **found[part]}
             search.write_text(json.dumps(found, indent=1) + "\n")
         return known
