@@ -3,7 +3,7 @@
 from evergraph.continuum import Continuum, Settings
 from evergraph.feature_graph import Neighbors
 from evergraph.graph import Graph
-from evergraph.learner import Learner, Training
+from evergraph.learner import Learner
 from evergraph.memory import AgeQuota, ClassBalanced, Reservoir, UniformEviction
 from evergraph.methods import (
     AGEM,
@@ -19,6 +19,7 @@ from evergraph.methods import (
 )
 from evergraph.models import FGN
 from evergraph.sparse import SparseRows
+from evergraph.training import Training
 
 __version__ = "0.1.0"
 

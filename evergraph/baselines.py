@@ -6,6 +6,9 @@ in both directions between a node and each of its neighbors), so that PyG's own 
 
 Only the linear map inside the first layer is ours: PyG's takes dense features, and bags of words
 with thousands of them would make the baselines many times slower than they need to be.
+
+Layers are followed by layer normalization: batches of a class-incremental stream are of one class,
+and with the statistics of such batches every one of these networks lost points.
 """
 
 from __future__ import annotations
@@ -15,12 +18,12 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, embedding_bag, normalize, relu
+from torch.nn.functional import dropout, embedding_bag, relu
 from torch_geometric.nn import APPNP, GATConv, GCNConv, SAGEConv, SimpleConv
 
-from evergraph.feature_graph import Features, Neighbors
+from evergraph.blocks import Readout
+from evergraph.feature_graph import Features, Neighbors, condense
 from evergraph.feature_graph.build import check
-from evergraph.layers import Readout
 from evergraph.sparse import SparseRows
 
 Kind = Literal["mlp", "gcn", "sage", "gat", "appnp"]
@@ -28,10 +31,10 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Baseline(nn.Module):
-    """A layer of the given kind, batch normalization, ReLU and dropout, twice; a linear head.
+    """Layers of the given kind, each with normalization, ReLU and dropout; a linear head.
 
     `mlp` looks at the node alone. `gcn`, `sage` and `gat` are PyG's layers. `appnp` is the MLP
-    whose logits PyG's APPNP propagates. Weights of edges and hops beyond the first are not used.
+    whose logits PyG's APPNP propagates. Edge weights matter if the neighbors are condensed only.
 
     Args:
         kind: one of `mlp`, `gcn`, `sage`, `gat`, `appnp`.
@@ -40,7 +43,7 @@ class Baseline(nn.Module):
         hops: K, the hops of neighbors in the items; all of them become neighbors.
         hidden: width after each layer.
         dropout: rate after each layer.
-        unit: bring the features of every node to unit length first.
+        condensed: see one neighbor per hop, the weighted mean of all (Eq. 5), as FGN does.
 
     Example:
         >>> model = Baseline("gcn", num_features=6, num_classes=3)
@@ -58,24 +61,19 @@ class Baseline(nn.Module):
         hops: int = 1,
         hidden: tuple[int, ...] = (64, 32),
         dropout: float = 0.0,
-        unit: bool = True,
+        condensed: bool = False,
     ) -> None:
         super().__init__()
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
         self.kind, self.num_features, self.hops = kind, num_features, hops
-        self.dropout, self.unit = dropout, unit
+        self.dropout, self.condensable = dropout, condensed or kind == "mlp"
         self.project = Projection(num_features, hidden[0] * (2 if kind == "sage" else 1))
         self.layers = nn.ModuleList([_first(kind, hidden[0])])
         self.layers.extend(_layer(kind, before, after) for before, after in pairwise(hidden))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in hidden)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for width in hidden)
         self.readout = Readout(hidden[-1], 1, num_classes, centered=False)
         self.propagate = APPNP(K=2, alpha=0.1) if kind == "appnp" else None
-
-    @property
-    def condensable(self) -> bool:
-        """Whether the neighbors themselves do not matter: only to the MLP."""
-        return self.kind == "mlp"
 
     def grow(self, num_classes: int) -> None:
         """Make room for more classes; the logits of the old ones stay."""
@@ -84,14 +82,14 @@ class Baseline(nn.Module):
     def forward(self, x: Features, neighbors: Neighbors) -> Tensor:
         """Logits `(B, K)` of x `(B, C, F)`, or of B sparse rows."""
         check(x, neighbors, self.hops)
+        if self.condensable and self.kind != "mlp":
+            neighbors = condense(neighbors, len(x), self.hops)
         rows = x if self.kind == "mlp" else _both(x, neighbors.features)
         edges = star_edges(len(x), neighbors.owner)
-        h = self.project(rows, self.unit)
+        h = self.project(rows)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             h = layer(h) if self.kind in ("mlp", "appnp") else layer(h, edges)
-            if len(h) > 1 or not self.training:  # one row has no variance
-                h = norm(h)
-            h = dropout(relu(h), self.dropout, self.training)
+            h = dropout(relu(norm(h)), self.dropout, self.training)
         if self.propagate is None:
             return self._head(h[: len(x)])
         out: Tensor = self.propagate(self._head(h), edges)[: len(x)]
@@ -121,8 +119,8 @@ class Projection(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_features, width))
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, rows: Features, unit: bool) -> Tensor:
-        """Map N rows to `(N, width)`; unit brings each to length 1 before."""
+    def forward(self, rows: Features) -> Tensor:
+        """Map N rows to `(N, width)`."""
         dtype = self.weight.dtype
         dense = rows if isinstance(rows, Tensor) else None
         width = rows.num_features if isinstance(rows, SparseRows) else rows[0].numel()
@@ -131,13 +129,9 @@ class Projection(nn.Module):
                 f"items must have {len(self.weight)} features for this model, got {width}"
             )
         if dense is not None:
-            flat = dense.flatten(1).to(dtype)
-            return (normalize(flat, dim=-1) if unit else flat) @ self.weight
+            return dense.flatten(1).to(dtype) @ self.weight
         assert isinstance(rows, SparseRows)
         values = rows.values.to(dtype)
-        if unit:
-            square = values.new_zeros(len(rows)).index_add(0, rows.rows, values.square())
-            values = values / square.sqrt().clamp_min(1e-12)[rows.rows]
         index, start = rows.indices.long(), rows.indptr[:-1]
         return embedding_bag(index, self.weight, start, mode="sum", per_sample_weights=values)
 

@@ -140,13 +140,13 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     """All items of several batches in one."""
     if not batches:
         raise ValueError("expected at least one batch to concatenate, got none")
-    per, shift, owners = batches[0].nodes_per_item, 0, []
-    for batch in batches:
-        owners.append(batch.neighbors.owner + shift)
-        shift += len(batch) * per
+    items = torch.tensor([len(b) for b in batches]) * batches[0].nodes_per_item
+    around = torch.tensor([len(b.neighbors) for b in batches])
+    shift = torch.repeat_interleave(items.cumsum(0) - items, around)
+    owner = torch.cat([b.neighbors.owner for b in batches])
     neighbors = Neighbors(
         _join([b.neighbors.features for b in batches]),
-        torch.cat(owners),
+        owner + shift.to(owner.device),
         _join_optional([b.neighbors.hop for b in batches]),
         _join_optional([b.neighbors.weight for b in batches]),
     )

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy, pad
+from torch.nn.functional import cross_entropy
 
 from evergraph.batch import Batch, concatenate
 from evergraph.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.memory import Memory, State
+from evergraph.training import Training, exchange, follow
 
 
 class Model(Protocol):
@@ -53,48 +53,6 @@ class Method(Protocol):
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Go on from a state."""
         ...
-
-
-@dataclass(frozen=True)
-class Training:
-    """How gradients are used.
-
-    Attributes:
-        optimizer: `sgd` or `adam`.
-        lr: learning rate.
-        momentum: of SGD.
-        weight_decay: of weights; biases and scales are left alone.
-        steps: gradient steps on each new batch.
-        replay_every: replay after every so many batches.
-        replay_batches: minibatches of memory per replay; None is one pass over all of it.
-        replay_batch_size: items in each of them.
-        averaging: predict with an average of the network over the last batches, of which this
-            share is kept at each new one; 0 predicts with the network as it is.
-        average_steps: let the average follow every gradient step, not every batch.
-    """
-
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: float = 0.01
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    steps: int = 5
-    replay_every: int = 1
-    replay_batches: int | None = None
-    replay_batch_size: int = 10
-    averaging: float = 0.0
-    average_steps: bool = False
-
-    def __post_init__(self) -> None:
-        """Reject settings that cannot train."""
-        if self.optimizer not in ("sgd", "adam"):
-            raise ValueError(f"optimizer must be sgd or adam, got {self.optimizer!r}")
-        if not self.lr > 0:
-            raise ValueError(f"lr must be positive, got {self.lr}")
-        if not 0 <= self.averaging < 1:
-            raise ValueError(f"averaging must lie in [0, 1), got {self.averaging}")
-        for name in ("steps", "replay_every", "replay_batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 class Learner:
@@ -141,7 +99,7 @@ class Learner:
         self.position = 0
         self.rng = np.random.default_rng(seed)
         self.noise = torch.Generator().manual_seed(seed).get_state()
-        self.optimizer = self._optimizer()
+        self.optimizer = training.optimizer_of(model)
         self.averaged: dict[str, Tensor] = {}
         self._loss = loss
         self._width: tuple[int, ...] | None = None
@@ -159,7 +117,7 @@ class Learner:
         with self._own_noise():
             self.method.observe(self, batch)
         if self.training.averaging and not self.training.average_steps:
-            self._average()
+            follow(self.averaged, self.model, self.training.averaging)
         self.position += 1
 
     def learn_one(self, item: Batch) -> None:
@@ -195,7 +153,7 @@ class Learner:
             adjust()
         self.optimizer.step()
         if self.training.averaging and self.training.average_steps:
-            self._average()
+            follow(self.averaged, self.model, self.training.averaging)
 
     def replay(self) -> Iterator[Batch]:
         """Minibatches of memory in random order, as many as the settings say."""
@@ -303,7 +261,7 @@ class Learner:
         self.classes = values["classes"]
         self.model.grow(len(self.classes))
         self.model.load_state_dict(parts["model"])
-        self.optimizer = self._optimizer()
+        self.optimizer = self.training.optimizer_of(self.model)
         named = dict(self.model.named_parameters())
         for name, tensor in parts.get("optimizer", {}).items():
             parameter, _, key = name.rpartition(":")
@@ -366,38 +324,7 @@ class Learner:
         """Enlarge the output layer and what the optimizer remembers of it."""
         before = dict(self.model.named_parameters())
         self.model.grow(len(self.classes))
-        state = self.optimizer.state
-        for name, parameter in self.model.named_parameters():
-            old = before[name]
-            if parameter is old:
-                continue
-            for group in self.optimizer.param_groups:
-                group["params"] = [parameter if p is old else p for p in group["params"]]
-            if old in state:
-                kept = state.pop(old)
-                state[parameter] = {key: fit(value, parameter) for key, value in kept.items()}
-
-    @torch.no_grad()
-    def _average(self) -> None:
-        """Let the average follow the network; classes that are new start where they are."""
-        for name, now in self.model.state_dict().items():
-            average = now.clone()
-            if name in self.averaged and now.is_floating_point():
-                old = self.averaged[name]
-                part = tuple(slice(size) for size in old.shape)
-                average[part] = torch.lerp(now[part], old, self.training.averaging)
-            self.averaged[name] = average
-
-    def _optimizer(self) -> torch.optim.Optimizer:
-        t = self.training
-        everything = list(self.model.parameters())
-        groups = [
-            {"params": [p for p in everything if p.dim() > 1], "weight_decay": t.weight_decay},
-            {"params": [p for p in everything if p.dim() <= 1], "weight_decay": 0.0},
-        ]
-        if t.optimizer == "adam":
-            return torch.optim.Adam(groups, lr=t.lr)
-        return torch.optim.SGD(groups, lr=t.lr, momentum=t.momentum)
+        exchange(self.optimizer, before, dict(self.model.named_parameters()))
 
     @contextmanager
     def _own_noise(self) -> Iterator[None]:
@@ -409,11 +336,3 @@ class Learner:
         finally:
             self.noise = torch.get_rng_state()
             torch.set_rng_state(outer)
-
-
-def fit(value: Any, parameter: Tensor) -> Any:
-    """Pad a tensor that goes with a parameter to the parameter's new size, with zeros."""
-    if not isinstance(value, Tensor) or value.dim() != parameter.dim():
-        return value
-    missing = [n - o for n, o in zip(parameter.shape, value.shape, strict=True)]
-    return pad(value, [m for size in reversed(missing) for m in (0, size)])

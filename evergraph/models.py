@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize as unit_length
 
+from evergraph.blocks import BroadcastBlock, Readout, TransformBlock
 from evergraph.feature_graph import (
     FeatureGraph,
     Features,
@@ -19,13 +20,7 @@ from evergraph.feature_graph import (
 from evergraph.feature_graph.build import build, check, fixed_support
 from evergraph.feature_graph.fused import Network, broadcast_network
 from evergraph.feature_graph.support import Arrays
-from evergraph.layers import (
-    BroadcastBlock,
-    FeatureAttention,
-    FeatureTransform,
-    Readout,
-    TransformBlock,
-)
+from evergraph.layers import FeatureAttention, FeatureTransform
 from evergraph.sparse import SparseRows
 
 Problem = Literal["node", "subgraph", "edge"]
@@ -59,12 +54,12 @@ class FGN(nn.Module):
             neighbors may interact both ways even where an edge has a direction.
         normalization: of the adjacency, see `feature_graph.normalize`.
         dropout: rate after each layer.
-        gain: of batch normalization, see `layers.FeatureNorm`.
+        gain: of batch normalization, see `blocks.FeatureNorm`.
         problem: `node` gives logits `(B, K)` for x `(B, C, F)`; `subgraph` gives `(B, K)` for
             x `(B, S, C, F)`; `edge` scores pairs of nodes.
         nodes: S, if the nodes of a sub-graph have fixed places (such as sensors on a body) and
             are read side by side; None takes their mean.
-        centered, sparse_gradient: see `layers.Readout`.
+        centered, sparse_gradient: see `blocks.Readout`.
 
     Example:
         >>> model = FGN(num_features=6, num_classes=3)

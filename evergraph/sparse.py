@@ -48,7 +48,10 @@ class SparseRows:
         widths = {part.num_features for part in parts}
         if len(widths) != 1:
             raise ValueError(f"rows must have the same number of features, got {sorted(widths)}")
-        counts = torch.cat([part.counts for part in parts])
+        counts = torch.cat([part.indptr for part in parts]).diff()
+        joints = torch.tensor([len(part) + 1 for part in parts]).cumsum(0)[:-1] - 1
+        inside = torch.ones(len(counts), dtype=torch.bool).index_fill(0, joints, False)
+        counts = counts[inside.to(counts.device)]
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).long()
         indices = torch.cat([part.indices for part in parts]).long()
         return cls(indptr, indices, torch.cat([part.values for part in parts]), widths.pop())

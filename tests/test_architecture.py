@@ -18,7 +18,8 @@ ORDER = [
     ["feature_graph"],
     ["embedding", "batch"],
     ["continuum", "layers"],
-    ["models", "baselines", "checkpoint", "memory"],
+    ["blocks"],
+    ["models", "baselines", "checkpoint", "memory", "training"],
     ["learner"],
     ["methods", "metrics"],
     ["datasets"],
@@ -61,6 +62,7 @@ INNER = {
     ],
     "cli": [
         ["console", "action_output", "running"],
+        ["cells"],
         ["action", "action_tables", "bench", "learn", "match_tables", "paper"],
         ["match"],
         ["match_results"],

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 from torch_geometric.nn import SAGEConv
 
 from evergraph.baselines import KINDS, Baseline, star_edges
-from evergraph.feature_graph import Neighbors
+from evergraph.feature_graph import Neighbors, condense, neighborhood_mean
 from evergraph.sparse import SparseRows
 
 
@@ -63,7 +63,7 @@ def test_growing_keeps_old_logits_and_one_item_can_be_learned(kind):
 
 def test_gcn_is_the_plain_loop():
     x, neighbors = batch()
-    model = Baseline("gcn", 12, 4, unit=False).eval()
+    model = Baseline("gcn", 12, 4).eval()
     h = torch.cat([x, neighbors.features]).flatten(1)
     size = len(h)
     dense = torch.eye(size)
@@ -73,15 +73,29 @@ def test_gcn_is_the_plain_loop():
     maps = (model.project.weight, model.layers[1].lin.weight.T)
     for layer, norm, weight in zip(model.layers, model.norms, maps, strict=True):
         mixed = scale[:, None] * dense * scale @ h @ weight + layer.bias
-        centered = (mixed - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+        centered = mixed - mixed.mean(1, keepdim=True)
+        centered = centered / (centered.square().mean(1, keepdim=True) + norm.eps).sqrt()
         h = torch.relu(centered * norm.weight + norm.bias)
     expected = h[:3] @ model.readout.weight[0] + model.readout.bias
     assert torch.allclose(model(x, neighbors), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_condensed_neighbors_are_the_weighted_means(kind):
+    x, neighbors = batch()
+    weighed = neighbors.with_weight(torch.rand(6))
+    model = Baseline(kind, 12, 4, condensed=True).eval()
+    logits = model(x, weighed)
+    means = neighborhood_mean(weighed, num_items=3)[:, 0]
+    star = Baseline(kind, 12, 4).eval()
+    star.load_state_dict(model.state_dict())
+    assert torch.allclose(logits, star(x, Neighbors(means, torch.arange(3))), atol=1e-6)
+    assert torch.allclose(logits, model(x, condense(weighed, 3)), atol=1e-6)
+
+
 def test_sage_starts_as_pyg_does():
     x, neighbors = batch()
-    model = Baseline("sage", 12, 4, hidden=(5, 3), unit=False)
+    model = Baseline("sage", 12, 4, hidden=(5, 3))
     h = torch.cat([x, neighbors.features]).flatten(1)
     edges = star_edges(3, neighbors.owner)
     plain = SAGEConv(12, 5)
@@ -89,7 +103,7 @@ def test_sage_starts_as_pyg_does():
         plain.lin_l.weight.copy_(model.project.weight[:, :5].T)
         plain.lin_r.weight.copy_(model.project.weight[:, 5:].T)
         plain.lin_l.bias.copy_(model.layers[0].bias)
-    ours = model.layers[0](model.project(h, unit=False), edges)
+    ours = model.layers[0](model.project(h), edges)
     assert torch.allclose(ours, plain(h, edges), atol=1e-6)
 
 

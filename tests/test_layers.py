@@ -8,16 +8,9 @@ import torch
 from conftest import ragged_batch
 from torch.autograd import gradcheck
 
+from evergraph.blocks import BroadcastBlock, FeatureNorm, Readout, TransformBlock
 from evergraph.feature_graph import Neighbors, feature_graph
-from evergraph.layers import (
-    BroadcastBlock,
-    FeatureAttention,
-    FeatureBroadcast,
-    FeatureNorm,
-    FeatureTransform,
-    Readout,
-    TransformBlock,
-)
+from evergraph.layers import FeatureAttention, FeatureBroadcast, FeatureTransform
 from evergraph.sparse import SparseRows
 
 

@@ -11,12 +11,13 @@ from evergraph.checkpoint import CheckpointError, read_checkpoint, write_checkpo
 from evergraph.continuum import Continuum, Settings
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
-from evergraph.learner import Learner, Training
+from evergraph.learner import Learner
 from evergraph.memory import Reservoir
 from evergraph.methods import METHODS, Analytic, Finetune, Replay
 from evergraph.methods.gem import nearest_step
 from evergraph.models import FGN
 from evergraph.sparse import SparseRows
+from evergraph.training import Training
 
 
 @pytest.fixture(scope="module")

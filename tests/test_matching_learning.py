@@ -30,9 +30,9 @@ from evergraph.applications.matching.stream import Stream, follow, summary
 from evergraph.applications.matching.truth import unknown_pair
 from evergraph.applications.matching.verify import epipolar_distance, verified_labels
 from evergraph.feature_graph import Neighbors
-from evergraph.learner import Training
 from evergraph.memory import Reservoir
 from evergraph.methods import Finetune
+from evergraph.training import Training
 
 
 def hard_pairs(count, start=0):

@@ -108,6 +108,8 @@ def test_a_table_can_be_stopped_and_resumed(tmp_path):
     first = runner.invoke(app, [*command, "--json"])
     assert first.exit_code == 0, first.output
     cells = json.loads(first.stdout)
+    alone = runner.invoke(app, [*command[:-1], str(tmp_path / "alone"), "--jobs", "1", "--json"])
+    assert [cell["mean"] for cell in json.loads(alone.stdout)] == [cell["mean"] for cell in cells]
     assert {cell["method"] for cell in cells} == {"replay", "analytic"}
     again = runner.invoke(app, [*command, "--json"])
     assert json.loads(again.stdout) == cells  # nothing was computed again, seconds included

@@ -16,7 +16,6 @@ DEFAULT: dict[str, Any] = {
     "replay_batch_size": 50,
     "normalization": "column",
     "concatenate": True,
-    "unit": True,
     "root": True,
     "hops": 1,
 }

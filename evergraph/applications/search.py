@@ -16,12 +16,11 @@ from evergraph.dataset import Dataset
 Row = dict[str, Any]
 
 # Where every candidate starts, whatever was chosen before.
-START: dict[str, Any] = {"gain": 1.0, "hops": 1, "diffusion": False}
+START: dict[str, Any] = {"gain": 1.0, "hops": 1, "diffusion": False, "condensed": False}
 # One list for every network that learns by gradients: nobody gets more trials than others.
 GRADIENT_CANDIDATES: tuple[dict[str, Any], ...] = (
     {"lr": 0.03, "dropout": 0.3},
     {"lr": 0.1, "dropout": 0.3},
-    {"lr": 0.1, "dropout": 0.0},
     {"lr": 0.3, "dropout": 0.3},
 )
 # What is special to a network: three choices each, the last one a wider neighborhood if it can.
@@ -31,11 +30,11 @@ FGN_CANDIDATES: tuple[dict[str, Any], ...] = (
     {"gain": 0.1, "hops": 2, "diffusion": True},
 )
 BASELINE_CANDIDATES: tuple[dict[str, Any], ...] = (
-    {"unit": True},
-    {"unit": False},
-    {"unit": False, "hops": 2},
+    {"hidden": [64, 32]},
+    {"hidden": [256]},
+    {"hidden": [256], "hops": 2, "diffusion": True, "condensed": True},
 )
-MLP_CANDIDATES = (*BASELINE_CANDIDATES[:2], {"unit": False, "hidden": [128, 64]})
+MLP_CANDIDATES = (*BASELINE_CANDIDATES[:2], {"hidden": [128, 64]})
 OWN_CANDIDATES = {"fgn": FGN_CANDIDATES, "mlp": MLP_CANDIDATES}
 ANALYTIC_CANDIDATES: tuple[dict[str, Any], ...] = tuple(
     {"strength": strength, "hops": hops, "diffusion": diffusion}

@@ -14,10 +14,11 @@ from evergraph.applications.protocol import PROTOCOLS, Protocol
 from evergraph.baselines import KINDS, Baseline
 from evergraph.continuum import Continuum, Scenario, Settings, Visibility
 from evergraph.dataset import Dataset
-from evergraph.learner import Learner, Model, Training
+from evergraph.learner import Learner, Model
 from evergraph.memory import MEMORIES
 from evergraph.methods import METHODS
 from evergraph.models import FGN
+from evergraph.training import Training
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ FGN_SETTINGS = (
     "normalization", "dropout", "gain", "channels", "features", "centered", "concatenate",
     "directed",
 )  # fmt: skip
-BASELINE_SETTINGS = ("hidden", "dropout", "unit")
+BASELINE_SETTINGS = ("hidden", "dropout", "condensed")
 TRAINING_SETTINGS = (
     "optimizer", "lr", "momentum", "weight_decay", "steps", "replay_every", "averaging",
 )  # fmt: skip

@@ -12,8 +12,9 @@ from evergraph.applications.action.networks import network
 from evergraph.applications.action.recording import Layout
 from evergraph.applications.action.windows import as_batch
 from evergraph.bench.measure import milliseconds
-from evergraph.learner import Learner, Training
+from evergraph.learner import Learner
 from evergraph.methods import Finetune
+from evergraph.training import Training
 
 MODELS = ("fgn", "gat", "gcn", "appnp", "gat-plain", "gcn-plain", "mlp", "cnn")
 SENSORS, CHANNELS, FEATURES, CLASSES = 5, 9, 25, 19

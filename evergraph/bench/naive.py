@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import batch_norm, softsign
 
+from evergraph.blocks import BroadcastBlock
 from evergraph.feature_graph import (
     Neighbors,
     feature_adjacency,
@@ -18,7 +19,6 @@ from evergraph.feature_graph import (
     normalize,
     propagate,
 )
-from evergraph.layers import BroadcastBlock
 from evergraph.models import FGN
 
 

@@ -10,10 +10,11 @@ import torch
 from evergraph.bench.measure import resident_mb
 from evergraph.continuum import Continuum, Settings
 from evergraph.dataset import Dataset
-from evergraph.learner import Learner, Training
+from evergraph.learner import Learner
 from evergraph.memory import Reservoir
 from evergraph.methods import Replay
 from evergraph.models import FGN
+from evergraph.training import Training
 
 PARTS = 10
 

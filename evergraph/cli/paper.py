@@ -10,14 +10,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evergraph.cli.console import AsJson, DataRoot, complaints, progress, use_threads
+from evergraph.cli.cells import compute_cells
+from evergraph.cli.console import AsJson, DataRoot, complaints
 from evergraph.report.evidence import provenance
 from evergraph.report.markdown import OVERALL_COLUMNS, markdown, overall_rows, value, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evergraph.applications.setup import Config
     from evergraph.dataset import Dataset
 
 paper = typer.Typer(
@@ -29,6 +29,7 @@ Folder = Annotated[
 Datasets = Annotated[
     str, typer.Option("--dataset", help="Data sets, separated by commas, as `evergraph datasets`.")
 ]
+Jobs = Annotated[int, typer.Option(min=1, help="How many cells to compute at a time.")]
 ALL = "cora,citeseer,pubmed"
 
 
@@ -43,6 +44,7 @@ def overall(
     quick: Annotated[
         bool, typer.Option(help="One run of each cell, kept apart from the full table.")
     ] = False,
+    jobs: Jobs = 2,
     results: Folder = Path("results"),
     data_root: DataRoot = None,
     as_json: AsJson = False,
@@ -60,9 +62,8 @@ def overall(
         wanted = list(
             tables.plans(tuple(dataset.split(",")), chosen, tuple(scenarios.split(",")))  # type: ignore[arg-type]
         )
-        cells = _compute(
-            wanted, 1 if quick else seeds, results / f"{name}.json", data_root, as_json
-        )
+        path = results / f"{name}.json"
+        cells = compute_cells(wanted, 1 if quick else seeds, path, data_root, as_json, jobs)
     notes = [
         "Published: the paper's Table 2; its regular results are the best of all epochs on the "
         "test nodes, ours the last. Seconds are of one run, learning and testing."
@@ -85,6 +86,7 @@ def memory(
         str, typer.Option(help="Items that the memory may hold, separated by commas.")
     ] = "10,50,100,200,500,1000,2000",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each size.")] = 3,
+    jobs: Jobs = 2,
     results: Folder = Path("results"),
     data_root: DataRoot = None,
     as_json: AsJson = False,
@@ -99,7 +101,8 @@ def memory(
                 dataset, tuple(models.split(",")), tuple(map(int, sizes.split(",")))
             )
         )
-        cells = _compute(wanted, seeds, results / "memory.json", data_root, as_json)
+        path = results / "memory.json"
+        cells = compute_cells(wanted, seeds, path, data_root, as_json, jobs)
     against_memory(cells, results / f"memory_{dataset}.png")
     columns = ("items in memory", "model", "accuracy (runs)", "kB kept")
     text = [
@@ -131,37 +134,6 @@ def pictures(results: Folder = Path("results")) -> None:
             if (cell["model"], cell["method"]) == ("fgn", "replay"):
                 accuracy_matrix(cell, results / f"matrix_{name}.png")
     Console().print(f"Pictures are in {results}/", style="dim")
-
-
-def _compute(
-    wanted: list[Config], seeds: int, path: Path, data_root: Path | None, quiet: bool
-) -> list[dict[str, Any]]:
-    """The cells of a table: those in the file, and the rest computed and added to it."""
-    from evergraph.applications import paper as tables
-
-    use_threads(1)
-    evidence, ledger = provenance(), tables.Ledger(path)
-    loaded: dict[str, Dataset] = {}
-    with progress(quiet) as shown:
-        task = shown.add_task("", total=len(wanted) * 100)
-        for number, config in enumerate(wanted):
-            words = f"{config.dataset}, {config.scenario}, {config.model}, {config.method}"
-            shown.update(task, completed=number * 100, description=words)
-            if ledger.find(config, seeds) is not None:
-                continue
-            if config.dataset not in loaded:
-                loaded[config.dataset] = _load(config.dataset, data_root)
-            data = loaded[config.dataset]
-
-            def report(
-                done: int, seen: int, _: float, before: int = number,
-                whole: int = len(data.train) * config.passes,
-            ) -> None:  # fmt: skip
-                share = (done + seen / whole) / seeds
-                shown.update(task, completed=int((before + share) * 100))
-
-            ledger.add(tables.compute(config, seeds, data, evidence, report))
-    return [cell for config in wanted if (cell := ledger.find(config, seeds)) is not None]
 
 
 @paper.command()

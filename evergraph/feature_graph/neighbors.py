@@ -125,13 +125,16 @@ def condense(neighbors: Neighbors, num_items: int, hops: int = 1) -> Neighbors:
         >>> len(condense(all_of_them, num_items=1))
         1
     """
+    slots = neighbors.slots(hops)
+    if neighbors.weight is None and torch.equal(slots, torch.arange(num_items * hops).to(slots)):
+        return neighbors  # one per plane already
     components = neighbors.edge_components
     planes = hops * components
     features = neighbors.features
     if isinstance(features, SparseRows):
         scale = neighbors.coefficients(num_items, hops, features.values.dtype)
         component = torch.arange(components, device=scale.device)
-        group = neighbors.slots(hops).unsqueeze(-1) * components + component
+        group = slots.unsqueeze(-1) * components + component
         repeated = features[torch.arange(len(features)).repeat_interleave(components)]
         mean: Features = repeated.pool(group.flatten(), num_items * planes, scale.flatten())
         dtype = features.values.dtype

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from evergraph.learner import fit
+from evergraph.training import fit
 
 
 @dataclass

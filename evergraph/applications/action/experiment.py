@@ -16,10 +16,11 @@ from evergraph.applications.action.recording import Array, Recordings
 from evergraph.applications.action.statistics import Linear, StatisticsScaling, window_statistics
 from evergraph.applications.action.streams import Stream, schedule
 from evergraph.applications.action.windows import Windowing, Windows, as_batch, cut, split_in_time
-from evergraph.learner import Learner, Method, Training
+from evergraph.learner import Learner, Method
 from evergraph.memory import MEMORIES
 from evergraph.methods import Analytic, Finetune, Replay
 from evergraph.metrics import maximum_backward_forgetting
+from evergraph.training import Training
 
 Split = Literal["time", "subjects"]
 CHUNK = 100  # windows that are classified together

@@ -18,14 +18,9 @@ from evergraph.applications.action.plain import normalized, pooled
 from evergraph.applications.action.propagation import propagated
 from evergraph.applications.action.scaling import Standardize
 from evergraph.applications.action.windows import INSTANTS
+from evergraph.blocks import FeatureNorm, Readout, TransformBlock
 from evergraph.feature_graph import Neighbors
-from evergraph.layers import (
-    FeatureAttention,
-    FeatureNorm,
-    FeatureTransform,
-    Readout,
-    TransformBlock,
-)
+from evergraph.layers import FeatureAttention, FeatureTransform
 
 Relation = Literal["feature-graph", "identity", "mean", "none"]
 HOPS = 2

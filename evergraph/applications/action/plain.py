@@ -8,8 +8,8 @@ from torch.nn.functional import batch_norm, dropout
 
 from evergraph.applications.action.scaling import Standardize
 from evergraph.applications.action.windows import INSTANTS
+from evergraph.blocks import FeatureNorm, Readout
 from evergraph.feature_graph import Neighbors
-from evergraph.layers import FeatureNorm, Readout
 
 
 def normalized(norm: FeatureNorm, z: Tensor) -> Tensor:

@@ -16,9 +16,10 @@ from evergraph.applications.action.recording import Layout, Recording, Recording
 from evergraph.applications.action.windows import Windowing, Windows, as_batch, cut
 from evergraph.batch import Batch
 from evergraph.checkpoint import CheckpointError, read_checkpoint
-from evergraph.learner import Learner, Training
+from evergraph.learner import Learner
 from evergraph.memory import Reservoir
 from evergraph.methods import Finetune, Replay
+from evergraph.training import Training
 
 FILE = "recognizer.safetensors"
 CHUNK = 100

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from evergraph.applications.action.plain import signals
+from evergraph.blocks import Readout
 from evergraph.feature_graph import Neighbors
-from evergraph.layers import Readout
 
 STATISTICS = ("mean", "deviation", "smallest", "largest", "mean change", "largest change")
 

@@ -15,6 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from evergraph.applications.matching.agreement import (
+    REACH,
+    affine,
+    agreement,
+    change,
+    correction,
+    nearest,
+    plane,
+)
 from evergraph.applications.matching.features import ImageFeatures
 
 Array = NDArray[Any]
@@ -25,8 +34,6 @@ NAMES = (
 )  # fmt: skip
 NUM_FEATURES = len(NAMES)
 SHARPEN = 6  # the power that turns a weight into that of an agreement six times as close
-REACH = 40.0  # pixels, the unit of distances in the consensus
-RIDGE = 0.1  # pulls the consensus to the candidate itself where hardly anybody agrees
 
 
 @dataclass(frozen=True)
@@ -97,22 +104,22 @@ def propose(
     chosen, top = _largest(similarity, min(count + 1, len(second)))
     seeds = np.arange(len(first))
     look = _Look(similarity, top)
-    around = _around(first.keypoints, how.nearby)
+    around = nearest(first.keypoints, how.nearby)
     trust = look.at(seeds, chosen[:, 0])["trust"]
     guide = _guide(first, second, chosen[:, 0], trust, around, how)
     extra = _by_place(second, guide.place, chosen[:, :count], how.guided)
     chosen = np.concatenate([chosen[:, :count], extra], 1)
     i, j = np.repeat(seeds, chosen.shape[1]), chosen.reshape(-1)
     looks = look.at(i, j)
-    ratio, turn = _change(first, second, i, j)
+    ratio, turn = change(first, second, i, j)
     turned = np.exp(ratio + 1j * turn).astype(np.complex64)
     by_place = np.tile(np.arange(chosen.shape[1]) >= count, len(first))
     turned = np.where(by_place & (guide.trust[i] > 0), guide.turned[i], turned)
-    place, target = _plane(first.keypoints)[i], _plane(second.keypoints)[j]
+    place, target = plane(first.keypoints)[i], plane(second.keypoints)[j]
     index, weight, total = _neighbors(around, i, j, place, target, turned, how)
     trust = looks["trust"][index]
     close = weight**SHARPEN
-    off = np.abs(_correction(place, target, turned, index, close * trust)[0])
+    off = np.abs(correction(place, target, turned, index, close * trust)[0])
     where = _places(first.keypoints[i], second.keypoints[j], first, second)
     columns = [
         *(looks[name] for name in ("similarity", "row", "column", "rank", "mutual")),
@@ -175,22 +182,22 @@ def _guide(
 ) -> _Guide:
     """Predict every point by the nearest descriptors' best supported affine map nearby."""
     rows = np.arange(len(first))
-    ratio, turn = _change(first, second, rows, partner)
+    ratio, turn = change(first, second, rows, partner)
     turned = np.exp(ratio + 1j * turn).astype(np.complex64)
-    place, target = _plane(first.keypoints), _plane(second.keypoints)[partner]
+    place, target = plane(first.keypoints), plane(second.keypoints)[partner]
     index, weight, _ = _neighbors(around, rows, partner, place, target, turned, how)
     weight = weight**SHARPEN * trust[index]
     support = weight.sum(1) * trust
-    added = _correction(place, target, turned, index, weight)
-    fitted = _affine(turned[:, None], added[..., None], place[index] - place[:, None])
+    added = correction(place, target, turned, index, weight)
+    fitted = affine(turned[:, None], added[..., None], place[index] - place[:, None])
     missed = np.abs(target[index] - target[:, None] - fitted)
     weight = weight / (1 + np.square(missed / how.tolerance))
-    added = _correction(place, target, turned, index, weight)  # those that are off count less
+    added = correction(place, target, turned, index, weight)  # those that are off count less
     near = np.concatenate([rows[:, None], index], 1)
     far = np.abs(place[near] - place[:, None])
     best = (support[near] / (1 + far / REACH)).argmax(1)
     seed = near[rows, best]
-    there = target[seed] + _affine(turned[seed], added[:, seed], place - place[seed])
+    there = target[seed] + affine(turned[seed], added[:, seed], place - place[seed])
     local = turned[seed] + (added[1, seed] - 1j * added[2, seed]) / (2 * REACH)
     return _Guide(there, local.astype(np.complex64), support[seed])
 
@@ -206,12 +213,6 @@ def _by_place(second: ImageFeatures, there: Array, taken: Array, count: int) -> 
     known = (found[:, :, None] == taken[:, None]).any(2)
     order = np.argsort(known, axis=1, kind="stable")[:, :count]
     return np.take_along_axis(found, order, 1)
-
-
-def _change(first: ImageFeatures, second: ImageFeatures, i: Array, j: Array) -> tuple[Array, Array]:
-    """Logarithm of the change of scale, and the change of orientation, of candidates."""
-    ratio = np.log(second.scales[j] / first.scales[i])
-    return ratio, second.orientations[j] - first.orientations[i]
 
 
 def _largest(table: Array, count: int) -> tuple[Array, Array]:
@@ -234,19 +235,6 @@ def _distance(similarity: Array) -> Array:
     return np.asarray(np.sqrt(np.maximum(2 - 2 * similarity, 1e-4)))
 
 
-def _plane(points: Array) -> Array:
-    """Points as complex numbers, so that a similarity transform is one product."""
-    return np.asarray(points[:, 0] + 1j * points[:, 1], np.complex64)
-
-
-def _around(points: Array, nearby: int) -> Array:
-    """The nearest other points of each, `(N, nearby)` or fewer."""
-    count = min(nearby, len(points) - 1)
-    if not count:
-        return np.zeros((len(points), 0), np.int64)
-    return np.asarray(cKDTree(points).query(points, count + 1)[1])[:, 1:]
-
-
 def _neighbors(
     around: Array,
     i: Array,
@@ -262,7 +250,7 @@ def _neighbors(
     others = np.zeros((len(i), 0), np.int64)
     if around.shape[1]:
         others = (around[:, :, None] * per + np.arange(per)).reshape(len(around), -1)[i]
-        weight = _agreement(place, target, turned, others, how)
+        weight = agreement(place, target, turned, others, how.slack, how.tolerance)
         weight *= (j[others] != j[:, None]) & (i[others] != i[:, None])
     total = weight.sum(1)
     if weight.shape[1] < how.neighbors:  # few points: fill up with a neighbor that weighs nothing
@@ -273,43 +261,6 @@ def _neighbors(
     chosen = np.sort(np.argpartition(-weight, how.neighbors - 1, axis=1)[:, : how.neighbors], 1)
     index, kept = (np.take_along_axis(part, chosen, 1) for part in (others, weight))
     return index, kept, total
-
-
-def _agreement(place: Array, target: Array, turned: Array, others: Array, how: Proposal) -> Array:
-    """How well candidates and their neighbors predict each other, in 0..1."""
-    moved0 = place[others] - place[:, None]
-    moved1 = target[others] - target[:, None]
-    length = np.abs(moved1)
-    strain = np.zeros(moved0.shape, np.float32)
-    for transform in (turned[:, None], turned[others]):
-        predicted = transform * moved0
-        allowed = how.slack * (np.abs(predicted) + length) + how.tolerance
-        strain += np.square(np.abs(predicted - moved1) / allowed)
-    return np.exp(-strain)
-
-
-def _correction(place: Array, target: Array, turned: Array, index: Array, weight: Array) -> Array:
-    """What neighbors add to a candidate's own transform to make it an affine map, `(3, E)`.
-
-    By weighted least squares; the first row is how far the candidate is from where its neighbors
-    would put it in pixels, the others are the change along x and y per `REACH`.
-    """
-    moved0 = place[index] - place[:, None]
-    missed = target[index] - target[:, None] - turned[:, None] * moved0
-    x, y = moved0.real / REACH, moved0.imag / REACH
-    columns = np.stack([np.ones_like(x), x, y], -1)  # (E, K, 3)
-    weighted = columns * weight[..., None]
-    square = np.einsum("eka,ekb->eab", weighted, columns) + RIDGE * np.eye(3, dtype=np.float32)
-    right = np.einsum("eka,ek->ea", weighted, missed)
-    return np.asarray(np.linalg.solve(square, right[..., None])[..., 0].T)
-
-
-def _affine(turned: Array, added: Array, moved: Array) -> Array:
-    """Where a displacement goes by a candidate's transform and what neighbors added to it."""
-    here, along, across = added
-    return np.asarray(
-        turned * moved + here + along * (moved.real / REACH) + across * (moved.imag / REACH)
-    )
 
 
 def _places(here: Array, there: Array, first: ImageFeatures, second: ImageFeatures) -> Array:

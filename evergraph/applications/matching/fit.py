@@ -14,8 +14,9 @@ from evergraph.applications.matching.arrangements import graph_tensors
 from evergraph.applications.matching.candidates import CandidateGraph, Proposal, propose
 from evergraph.applications.matching.network import CandidateNetwork
 from evergraph.applications.matching.truth import Pair
-from evergraph.learner import Learner, Training
+from evergraph.learner import Learner
 from evergraph.methods import Finetune
+from evergraph.training import Training
 
 Report = Callable[[int, float], None]
 

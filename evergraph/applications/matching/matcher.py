@@ -26,9 +26,10 @@ from evergraph.applications.matching.paper import PaperArrangement, PaperNetwork
 from evergraph.applications.matching.truth import Pair
 from evergraph.applications.matching.verify import verified_labels
 from evergraph.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from evergraph.learner import Learner, Method, Training
+from evergraph.learner import Learner, Method
 from evergraph.memory import Memory, Reservoir
 from evergraph.methods import Replay
+from evergraph.training import Training
 
 Array = NDArray[Any]
 

@@ -25,8 +25,9 @@ from evergraph.applications.matching.features import ImageFeatures
 from evergraph.applications.matching.truth import Pair
 from evergraph.feature_graph import Neighbors, feature_graph, normalize, propagate, sgnroot
 from evergraph.layers import FeatureAttention
-from evergraph.learner import Learner, Training
+from evergraph.learner import Learner
 from evergraph.methods import Finetune
+from evergraph.training import Training
 
 PaperKind = Literal["fgn", "fgn-shared", "gat"]
 PAPER_KINDS: tuple[str, ...] = get_args(PaperKind)

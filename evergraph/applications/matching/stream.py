@@ -19,10 +19,10 @@ from evergraph.applications.matching.photographs import photograph, split
 from evergraph.applications.matching.render import CATEGORIES, sequence
 from evergraph.applications.matching.tartanair import Frame, frame_pair
 from evergraph.applications.matching.truth import Pair
-from evergraph.learner import Training
 from evergraph.memory import Reservoir
 from evergraph.methods import METHODS
 from evergraph.metrics import average_accuracy, maximum_forgetting
+from evergraph.training import Training
 
 Report = Callable[[str], None]
 
