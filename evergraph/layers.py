@@ -134,6 +134,8 @@ class FeatureAttention(nn.Module):
         features: F of the nodes.
         heads: how many independent weights to learn.
         slope: of the LeakyReLU on its negative side.
+        scaled: divide the scores by √(C F). They are sums of C F terms, and a step of Adam moves
+            all terms alike: unscaled they soon choose one neighbor for good.
 
     Example:
         >>> neighbors = Neighbors(torch.rand(3, 1, 6), owner=torch.tensor([0, 0, 1]))
@@ -142,17 +144,26 @@ class FeatureAttention(nn.Module):
         (torch.Size([3]), 1.0)
     """
 
-    def __init__(self, channels: int, features: int, heads: int = 1, slope: float = 0.2) -> None:
+    def __init__(
+        self,
+        channels: int,
+        features: int,
+        heads: int = 1,
+        slope: float = 0.2,
+        scaled: bool = False,
+    ) -> None:
         super().__init__()
         self.center = nn.Parameter(uniform(channels * features, heads))
         self.neighbor = nn.Parameter(uniform(channels * features, heads))
         self.bias = nn.Parameter(torch.zeros(heads))
         self.slope = slope
+        self.scale = (channels * features) ** -0.5 if scaled else 1.0
 
     def forward(self, x: Features, neighbors: Neighbors, hops: int = 1) -> Tensor:
         """One weight per neighbor, `(N,)`, or `(N, heads)`."""
         own = _inner(x, self.center)
-        score = own[neighbors.owner] + _inner(neighbors.features, self.neighbor) + self.bias
+        score = own[neighbors.owner] + _inner(neighbors.features, self.neighbor)
+        score = score * self.scale + self.bias
         weight = _grouped_softmax(
             leaky_relu(score, self.slope), neighbors.slots(hops), len(own) * hops
         )

@@ -116,7 +116,7 @@ class Learner:
         self.model.train()
         with self._own_noise():
             self.method.observe(self, batch)
-        if self.training.averaging:
+        if self.training.averaging and not self.training.average_steps:
             follow(self.averaged, self.model, self.training.averaging)
         self.position += 1
 
@@ -152,6 +152,8 @@ class Learner:
         if adjust is not None:
             adjust()
         self.optimizer.step()
+        if self.training.averaging and self.training.average_steps:
+            follow(self.averaged, self.model, self.training.averaging)
 
     def replay(self) -> Iterator[Batch]:
         """Minibatches of memory in random order, as many as the settings say."""

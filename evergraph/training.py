@@ -26,6 +26,7 @@ class Training:
         replay_batch_size: items in each of them.
         averaging: predict with an average of the network over the last batches, of which this
             share is kept at each new one; 0 predicts with the network as it is.
+        average_steps: let the average follow every gradient step, not every batch.
     """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
@@ -37,6 +38,7 @@ class Training:
     replay_batches: int | None = None
     replay_batch_size: int = 10
     averaging: float = 0.0
+    average_steps: bool = False
 
     def __post_init__(self) -> None:
         """Reject settings that cannot train."""

@@ -84,9 +84,10 @@ def test_hop_one_is_the_instant_and_hop_two_the_other():
     assert not around[1, 0, 1]
 
 
-def test_attention_is_that_of_packed_neighbors():
+@pytest.mark.parametrize("scaled", [True, False])
+def test_attention_is_that_of_packed_neighbors(scaled):
     x = torch.randn(3, 6, 2, 5)
-    attention = FeatureAttention(2, 5)
+    attention = FeatureAttention(2, 5, scaled=scaled)
     weight = attend(attention, x, neighborhoods(3))
     neighbors = packed(x)
     expected = attention(x, neighbors, hops=2)
@@ -122,6 +123,8 @@ def test_one_layer_is_the_library_s_network_on_packed_neighbors(attention, hops)
     ).eval()  # fmt: skip
     state = {k: v for k, v in ours.state_dict().items() if not k.startswith("scaling")}
     library.load_state_dict(state)
+    for there, here in zip(library.attentions, ours.attentions, strict=True):
+        there.scale = here.scale
     scaled = ours.scaling(x)
     torch.testing.assert_close(ours(x), library(scaled, packed(scaled, hops)))
 

@@ -16,9 +16,11 @@ from evergraph.applications.action.recognizer import FILE, Recognizer, Settings
 from evergraph.applications.action.tables import (
     Ledger,
     best_disturbances,
+    best_rates,
     cells,
     collect,
     fill,
+    search,
     search_subjects,
 )
 from evergraph.applications.action.windows import nodes
@@ -322,6 +324,26 @@ def test_disturbance_is_chosen_for_each_pair_without_looking_at_it(monkeypatch):
     assert [cell.config_of(number, eight)[0].disturb for number in range(4)] == [
         True, False, False, False,
     ]  # fmt: skip
+
+
+def test_rates_are_searched_on_the_stream_with_the_same_trials_for_all(data, monkeypatch):
+    looked = []
+
+    def fake(config, data, seed, follow, ready):
+        looked.append((config.stream, config.validation, config.replay_batches))
+        best = 1e-3 if config.model == "fgn" else 4e-3
+        return Record(accuracy=(config.lr == best) - 0.1 * seed), None
+
+    monkeypatch.setattr("evergraph.applications.action.tables.run", fake)
+    trials = list(search(data, "lifelong", lambda *_: None))
+    assert set(looked) == {("paper", True, 48)}
+    assert {sum(t["model"] == name for t in trials) for name in ("fgn", "gat", "mlp")} == {6}
+    assert not list(search(data, "lifelong", lambda *_: None, trials))
+    made = cells(("regular", "lifelong"), rates={"fgn": 2e-3}, stream_rates=best_rates(trials))
+    found = {(cell.table, cell.config.model): cell.config.lr for cell in made}
+    assert found["lifelong", "fgn"] == 1e-3
+    assert found["lifelong", "gat"] == 4e-3
+    assert found["regular", "fgn"] == 2e-3
 
 
 def test_tables_go_on_where_they_were_stopped(data, tmp_path):

@@ -150,6 +150,19 @@ def test_averaging_follows_the_network_and_survives_a_pause(data, tmp_path):
         learner.observe(batch)
         other.observe(batch)
     assert torch.equal(learner.scores(batches[0]), other.scores(batches[0]))
+    stepwise = make("replay", data, dropout=0.0)
+    stepwise.training = replace(learner.training, average_steps=True)
+    steps, descend = [], stepwise.optimizer.step
+    stepwise.optimizer.step = lambda: (
+        descend(),
+        steps.append(stepwise.model.blocks[0].layer.weight.detach().clone()),
+    )
+    stepwise.observe(batches[0])
+    expected = steps[0]
+    for now in steps[1:]:
+        expected = (expected + now) / 2
+    assert len(steps) > 1
+    assert torch.allclose(stepwise.averaged["blocks.0.layer.weight"], expected)
     with pytest.raises(ValueError, match=r"averaging must lie in \[0, 1\), got 1.0"):
         Training(averaging=1.0)
 

@@ -219,14 +219,20 @@ def _settings(
         """All trials of a part, those that are new written down one by one."""
         known: list[Any] = found.setdefault(part, {}).setdefault("trials", [])
         for trial in made(list(known)):
-            known.append(trial)
-            found[part] = {**evidence, "seed": 0, **found[part]}
+            known.append({**trial, "commit": evidence["commit"]})
+            found[part] = {**evidence, **found[part]}
             search.write_text(json.dumps(found, indent=1) + "\n")
         return known
 
-    rates = trials("regular", lambda known: plan.search(recordings, report, known))
-    found["regular"]["config"] = asdict(plan.SEARCH)
-    settings: dict[str, Any] = {"rates": plan.best_rates(rates)}
+    def rates(table: str) -> dict[str, float]:
+        made = trials(table, lambda known: plan.search(recordings, table, report, known))
+        found[table]["config"] = asdict(plan.SEARCHES[table][0])
+        best: dict[str, float] = plan.best_rates(made)
+        return best
+
+    settings: dict[str, Any] = {"rates": rates("regular")}
+    if {"lifelong", "class"} & set(names):
+        settings["stream_rates"] = rates("lifelong")
     if "subjects" in names:
         made = trials(
             "subjects",

@@ -47,7 +47,7 @@ class Config:
         epochs: passes of regular learning.
         replay_batches: batches from memory for each new one.
         replay_batch_size: windows in each of them.
-        lr, dropout, averaging: see `Training`.
+        lr, dropout, averaging: see `Training`; the average follows every gradient step.
         disturb: change training windows a little, see `Disturbance`.
         strength: of the ridge.
         settle: samples to drop at the beginning of each recording.
@@ -203,6 +203,7 @@ def build(config: Config, data: Recordings, seed: int, train: Windows) -> Learne
         replay_batches=config.replay_batches,
         replay_batch_size=config.replay_batch_size,
         averaging=config.averaging,
+        average_steps=True,
     )
     memory = None
     if config.method == "replay":

@@ -27,10 +27,20 @@ LANES = 128
 def _load(source: Array, first: int, count: int, to: Array, shift: int) -> None:
     """Rows `first...` of source `(R, F)` into lanes `shift...` of to; spare lanes are 0."""
     for lane in range(count):
+        row = source[first + lane]
         for i in range(source.shape[1]):
-            to[i, shift + lane] = source[first + lane, i]
+            to[i, shift + lane] = row[i]
     for i in range(source.shape[1]):
         to[i, shift + count : shift + LANES] = 0
+
+
+@njit(**JIT)  # type: ignore[untyped-decorator]
+def _store(source: Array, shift: int, to: Array, first: int, count: int) -> None:
+    """Lanes `shift...` of source into rows `first...` of to `(R, F)`."""
+    for lane in range(count):
+        row = to[first + lane]
+        for i in range(to.shape[1]):
+            row[i] = source[i, shift + lane]
 
 
 @njit(**JIT)  # type: ignore[untyped-decorator]
@@ -104,8 +114,10 @@ def propagate(x: Array, m: Array, out: Array) -> None:
                     to[lane] = here[lane] * s[lane]
             _product(roots, diagonal, z, y)
             for i in range(features):
-                for lane in range(count):
-                    out[p, first + lane, i] = y[i, lane] * scale[i, lane]
+                here, s = y[i], scale[i]
+                for lane in range(LANES):
+                    here[lane] *= s[lane]
+            _store(y, 0, out[p], first, count)
 
 
 @njit(**JIT)  # type: ignore[untyped-decorator]
@@ -186,9 +198,5 @@ def propagate_backward(x: Array, m: Array, grad: Array, gx: Array, gm: Array) ->
                     gxm[i, lane] += gz[i, lane] * s
                     gxm[i, lane + LANES] = 0
             _adjacency_backward(xm, roots, diagonal, zhd, gxm)
-            for i in range(features):
-                for lane in range(count):
-                    gm[p, first + lane, i] = gxm[i, lane + LANES]
-        for i in range(features):
-            for lane in range(count):
-                gx[first + lane, i] = gxm[i, lane]
+            _store(gxm, LANES, gm[p], first, count)
+        _store(gxm, 0, gx, first, count)

@@ -56,8 +56,8 @@ def attend(attention: FeatureAttention, x: Tensor, around: Tensor) -> Tensor:
         around: see `neighborhoods`.
     """
     flat = x.flatten(2)
-    score = (flat @ attention.center) + (flat @ attention.neighbor).mT + attention.bias
-    score = leaky_relu(score, attention.slope).unsqueeze(1)
+    score = (flat @ attention.center) + (flat @ attention.neighbor).mT
+    score = leaky_relu(score * attention.scale + attention.bias, attention.slope).unsqueeze(1)
     weight = score.masked_fill(~around, -torch.inf).softmax(-1)
     return weight.masked_fill(~around, 0)  # a node without neighbors has a row of NaN
 
@@ -191,7 +191,7 @@ class GraphNetwork(nn.Module):
                 inputs = (planes + concatenate) * c
                 self.blocks.append(ConvolutionBlock(inputs, d, kernels[layer], rate))
             if attention and relation not in ("none", "identity"):
-                self.attentions.append(FeatureAttention(c, f))
+                self.attentions.append(FeatureAttention(c, f, scaled=True))
         self.readout = Readout(INSTANTS * sensors * depths[-1], sizes[-1], num_classes)
 
     @property

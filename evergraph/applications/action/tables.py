@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from evergraph.applications.action.experiment import (
@@ -22,12 +24,14 @@ MODELS = ("fgn", "gat", "gcn", "appnp", "gat-plain", "mlp", "cnn")
 UNSEEN = ("fgn", "cnn", "gat")
 PAIRS = 4
 ABLATION = ("fgn-identity", "fgn-one-hop", "fgn-uniform")
-SEARCH = Config(epochs=1, validation=True)
 # Streams bring one activity for a while: few steps on new batches, many on memory.
-REPLAY: dict[str, Any] = {
-    "method": "replay", "batch_size": 200, "replay_batches": 12, "averaging": 0.8,
-}  # fmt: skip
+REPLAY: dict[str, Any] = {"method": "replay", "batch_size": 200, "replay_batches": 48}
 RATES = (1e-3, 2e-3, 4e-3)
+# Where rates are searched, and with how many seeds: shuffled windows, and the stream.
+SEARCHES = {
+    "regular": (Config(epochs=1, validation=True), 1),
+    "lifelong": (Config(stream="paper", validation=True, **REPLAY), 2),
+}
 TABLES = ("regular", "lifelong", "subjects", "class", "ablation")
 
 # Published for WARD (Tables 5, 6 and 9): precision, forgetting in %, milliseconds.
@@ -79,6 +83,7 @@ def cells(
     tables: tuple[str, ...] = TABLES,
     seeds: int = 5,
     rates: Mapping[str, float] | None = None,
+    stream_rates: Mapping[str, float] | None = None,
     disturb: Mapping[tuple[str, ...], bool] | None = None,
     **changes: Any,
 ) -> list[Cell]:
@@ -88,6 +93,7 @@ def cells(
         tables: some of `TABLES`.
         seeds: runs of each cell.
         rates: the learning rate of each network, see `best_rates`; parts of FGN take FGN's.
+        stream_rates: the same for streams.
         disturb: for each network and pair of subjects, see `best_disturbances`.
         changes: other values for `Config`.
     """
@@ -98,7 +104,8 @@ def cells(
 
     def add(table: str, model: str, runs: int, **settings: Any) -> None:
         if table in tables:
-            lr = (rates or {}).get(model.split("-")[0] if model in ABLATION else model)
+            searched = (rates if "stream" not in settings else stream_rates) or {}
+            lr = searched.get(model.split("-")[0] if model in ABLATION else model)
             chosen = {**({} if lr is None else {"lr": lr}), **settings, **changes}
             pairs = {key[1:]: on for key, on in (disturb or {}).items() if key[0] == model}
             made.append(Cell(table, Config(model=model, **chosen), runs, pairs))
@@ -123,35 +130,33 @@ def cells(
 
 def search(
     data: Recordings,
+    table: str,
     report: Callable[[str, int, int], None],
     known: Iterable[Mapping[str, Any]] = (),
-    models: tuple[str, ...] = MODELS,
 ) -> Iterator[dict[str, Any]]:
-    """Try the same learning rates for every network on validation windows.
+    """Try the same learning rates for every network of a table on validation windows.
 
-    Those are the last eighth of the training part, after one pass over the rest, so that the
-    choice costs less than the runs. The test part is never looked at. Trials that are known are
-    not made again.
+    Those are the last eighth of the training part, after one pass over the rest. The test part is
+    never looked at. Trials that are known are not made again.
     """
-    done = {(trial["model"], trial["lr"]) for trial in known}
-    ready = prepare(SEARCH, data)
-    for model in models:
-        for lr in RATES:
-            if (model, lr) in done:
-                continue
+    done = {(trial["model"], trial["lr"], trial.get("seed", 0)) for trial in known}
+    config, seeds = SEARCHES[table]
+    ready = prepare(config, data)
+    models = [cell.config.model for cell in cells((table,)) if cell.config.model in MODELS]
+    for model, lr, seed in product(models, RATES, range(seeds)):
+        if (model, lr, seed) not in done:
             follow = _named(report, f"{model}, lr {lr}")
-            record, _ = run(replace(SEARCH, model=model, lr=lr), data, 0, follow, ready)
-            yield {"model": model, "lr": lr, "validation_accuracy": record.accuracy}
+            record, _ = run(replace(config, model=model, lr=lr), data, seed, follow, ready)
+            yield {"model": model, "lr": lr, "seed": seed, "validation_accuracy": record.accuracy}
 
 
 def best_rates(trials: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """For each network of a search the rate with the highest validation accuracy."""
-    best: dict[str, Mapping[str, Any]] = {}
+    """For each network of a search the rate with the highest mean validation accuracy."""
+    found: dict[str, dict[float, list[float]]] = {}
     for trial in trials:
-        known = best.setdefault(trial["model"], trial)
-        if trial["validation_accuracy"] > known["validation_accuracy"]:
-            best[trial["model"]] = trial
-    return {model: float(trial["lr"]) for model, trial in best.items()}
+        rates = found.setdefault(trial["model"], {})
+        rates.setdefault(trial["lr"], []).append(trial["validation_accuracy"])
+    return {model: max(rates, key=lambda lr: fmean(rates[lr])) for model, rates in found.items()}
 
 
 def search_subjects(
