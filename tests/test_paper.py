@@ -50,6 +50,10 @@ def test_a_cell_has_its_evidence_and_is_found_again(data, tmp_path):
     assert ledger.find(config(), 2) == cell
     assert ledger.find(config(), 3) is None
     assert ledger.find(config(memory=31), 2) is None
+    for name, known in (("nobody reads this", True), ("lr", False)):
+        settings = {**cell["config"]["settings"], name: 7.0}
+        ledger.add({**cell, "config": {**cell["config"], "settings": settings}})
+        assert (ledger.find(config(), 2) is not None) == known
     ledger.add({**cell, "mean": 0.5})
     assert [one["mean"] for one in ledger.cells()] == [0.5]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from evergraph.applications.citation import run
 from evergraph.applications.presets import EMBEDDINGS
-from evergraph.applications.setup import Config, plain
+from evergraph.applications.setup import Config, plain, read_settings
 from evergraph.baselines import KINDS, Baseline
 from evergraph.continuum import Scenario
 from evergraph.dataset import Dataset
@@ -89,8 +89,10 @@ class Ledger:
 
     def find(self, config: Config, seeds: int) -> Cell | None:
         """The cell of a configuration with at least so many seeds."""
+        wanted, names = plain(config), read_settings(config)
         for cell in self.cells():
-            if cell["config"] == plain(config) and cell["runs"] >= seeds:
+            settings = {k: v for k, v in cell["config"]["settings"].items() if k in names}
+            if {**cell["config"], "settings": settings} == wanted and cell["runs"] >= seeds:
                 return cell
         return None
 

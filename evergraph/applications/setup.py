@@ -82,6 +82,7 @@ MODELS: dict[str, Callable[..., Model]] = {
     "fgn": FGN,
     **{kind: partial(Baseline, kind) for kind in KINDS},
 }
+STREAM_SETTINGS = ("hops", "cap", "root", "diffusion")
 FGN_SETTINGS = (
     "normalization", "dropout", "gain", "channels", "features", "centered", "concatenate",
     "directed",
@@ -90,6 +91,7 @@ BASELINE_SETTINGS = ("hidden", "dropout", "condensed")
 TRAINING_SETTINGS = (
     "optimizer", "lr", "momentum", "weight_decay", "steps", "replay_every", "averaging",
 )  # fmt: skip
+REPLAY_SETTINGS = ("replay_batch_size", "replay_batches")
 METHOD_SETTINGS = ("strength", "every", "solver", "blocks", "sample")
 
 
@@ -119,7 +121,7 @@ def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learn
             dataset.graph.num_features,
             0,
             hops=s["hops"],
-            **_pick(s, FGN_SETTINGS if config.model == "fgn" else BASELINE_SETTINGS),
+            **_pick(s, _model_settings(config)),
         )
     method = METHODS[config.method](**_pick(s, METHOD_SETTINGS))
     needs = config.method in ("replay", "gem", "agem", "der")
@@ -132,16 +134,28 @@ def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learn
     return stream, Learner(model, method, memory, training, seed)
 
 
+def _model_settings(config: Config) -> tuple[str, ...]:
+    return FGN_SETTINGS if config.model == "fgn" else BASELINE_SETTINGS
+
+
+def read_settings(config: Config) -> tuple[str, ...]:
+    """The settings that decide a run: others may be there, and nobody reads them."""
+    names = *STREAM_SETTINGS, *METHOD_SETTINGS
+    if config.method == "analytic":  # nothing is learned by gradients
+        return names
+    return *names, *_model_settings(config), *TRAINING_SETTINGS, *REPLAY_SETTINGS
+
+
 def _pick(settings: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: settings[name] for name in names if name in settings}
 
 
 def plain(config: Config) -> dict[str, Any]:
-    """The configuration as JSON gives it back."""
+    """The configuration as JSON gives it back, with the settings that are read."""
     out = asdict(config)
     out["class_order"] = None if config.class_order is None else list(config.class_order)
     out["settings"] = {
         key: list(value) if isinstance(value, tuple) else value
-        for key, value in config.settings.items()
+        for key, value in _pick(config.settings, read_settings(config)).items()
     }
     return out
