@@ -260,6 +260,7 @@ def test_cells_of_seeds_become_one():
 ORDER = [
     ["images", "kernels"],
     ["features", "photographs", "render"],
+    ["agreement"],
     ["truth", "candidates", "decide"],
     ["homography", "hpatches", "tartanair", "stereo", "baselines", "network", "verify", "evaluate"],
     ["arrangements", "paper", "sources"],
