@@ -37,7 +37,7 @@ ARXIV_MODEL: dict[str, Any] = {
 # Graphs with tens of thousands of items: a part of the memory after each batch, not all of it.
 # Nothing was searched on them; the networks are those that won on the three smaller graphs.
 LARGE = ("amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics")
-LARGE_REPLAY: dict[str, Any] = {
+LARGE_SETTINGS: dict[str, Any] = {
     "replay_batches": 2, "replay_batch_size": 20, "lr": 0.1, "gain": 0.1, "hidden": (256,),
 }  # fmt: skip
 
@@ -55,7 +55,7 @@ def preset(model: str, method: str, dataset: str, scenario: str) -> dict[str, An
     if dataset.endswith("arxiv"):
         out |= ARXIV | ARXIV_MODEL.get(model, ARXIV_MODEL["baseline"])
     if dataset in LARGE:
-        out |= LARGE_REPLAY
+        out |= LARGE_SETTINGS
     if method == "analytic":
         if model in EMBEDDINGS:
             out["blocks"] = EMBEDDINGS[model]

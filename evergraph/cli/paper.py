@@ -18,7 +18,6 @@ from evergraph.report.markdown import OVERALL_COLUMNS, markdown, overall_rows, v
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evergraph.dataset import Dataset
 
 paper = typer.Typer(
     no_args_is_help=True, help="Rerun the paper's tables, beside the published values."
@@ -190,9 +189,10 @@ def datasets(
 ) -> None:
     """Table 8: nodes, edges, classes, features and the share of nodes with a label to learn."""
     from evergraph.applications import paper as tables
+    from evergraph.datasets import load
 
     with complaints():
-        rows = [tables.statistics(_load(name, data_root)) for name in dataset.split(",")]
+        rows = [tables.statistics(load(name, data_root)) for name in dataset.split(",")]
     rows = [{**row, **provenance()} for row in rows]
     names = ("nodes", "edges", "classes", "features", "labels")
     columns = ("data", *(f"{name} (published)" for name in names))
@@ -209,12 +209,6 @@ def datasets(
 
 def _beside(ours: float, theirs: float | None) -> str:
     return f"{ours:,} ({'' if theirs is None else f'{theirs:,}'})"
-
-
-def _load(name: str, data_root: Path | None) -> Dataset:
-    from evergraph.datasets import load
-
-    return load(name, data_root)
 
 
 def _cells(path: Path) -> list[dict[str, Any]]:
