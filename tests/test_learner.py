@@ -6,11 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.feature_selection import f_classif
 
+from evergraph.batch import concatenate
 from evergraph.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.continuum import Continuum, Settings
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
+from evergraph.embedding import fixed_embedding
 from evergraph.learner import Learner
 from evergraph.memory import Reservoir
 from evergraph.methods import METHODS, Analytic, Finetune, Replay
@@ -177,8 +180,11 @@ def test_replay_beats_finetuning_and_forgets_less(data):
     assert accuracy["replay"] > accuracy["finetune"] + 0.1
 
 
-@pytest.mark.parametrize("solver", ["ridge", "lda"])
-def test_the_closed_form_does_not_depend_on_the_order(data, solver):
+SOLVERS = [{"solver": "ridge"}, {"solver": "lda"}, {"relevance": True}]
+
+
+@pytest.mark.parametrize("settings_of_method", SOLVERS, ids=str)
+def test_the_closed_form_does_not_depend_on_the_order(data, settings_of_method):
     """Class-incremental equals data-incremental equals regular, by construction."""
     scores = []
     batch = next(iter(stream(data, scenario="data", seed=9)))
@@ -189,7 +195,7 @@ def test_the_closed_form_does_not_depend_on_the_order(data, solver):
         {"scenario": "regular", "batch_size": 3},
     ):
         learner = make("analytic", data)
-        learner.method = Analytic(solver=solver)
+        learner.method = Analytic(**settings_of_method)
         for part in stream(data, **settings):
             learner.observe(part)
         order = torch.tensor(np.argsort(learner.classes))
@@ -198,25 +204,46 @@ def test_the_closed_form_does_not_depend_on_the_order(data, solver):
         assert torch.allclose(other, scores[0], atol=1e-5)
 
 
-def test_the_closed_form_is_ridge_regression(data):
+@pytest.mark.parametrize("relevance", [False, True])
+def test_the_closed_form_is_ridge_regression(data, relevance):
+    """With relevance, the penalty of a feature is λ over its F, whose mean is brought to one."""
     learner = make("analytic", data)
+    learner.method = Analytic(relevance=relevance)
     batches = list(stream(data))
     for batch in batches:
         learner.observe(batch)
-    from evergraph.batch import concatenate
-    from evergraph.embedding import fixed_embedding
-
     everything = concatenate(batches)
     e = fixed_embedding(everything.x, everything.neighbors).to_dense().double()
+    seen = e.square().sum(0) > 0
+    e = e[:, seen]
     onehot = torch.eye(3, dtype=torch.float64)[learner.columns(everything.target)]
-    ridge = learner.method.strength * torch.eye(e.shape[1], dtype=torch.float64)
+    penalty = torch.ones(e.shape[1], dtype=torch.float64)
+    if relevance:
+        of = torch.from_numpy(f_classif(e.numpy(), everything.target.numpy())[0])
+        size = e.square().sum(0)
+        penalty = (of * size).sum() / size.sum() / of
+    ridge = learner.method.strength * torch.diag(penalty)
     expected = e @ torch.linalg.solve(e.T @ e + ridge, e.T @ onehot)
     assert torch.allclose(learner.scores(everything), expected, atol=1e-8)
 
 
-def test_the_closed_form_forgets_exactly(data):
+def test_relevance_says_nothing_while_there_is_one_class(data):
+    plain, weighed = make("analytic", data), make("analytic", data)
+    weighed.method = Analytic(relevance=True)
+    batch = next(iter(stream(data, scenario="class")))
+    for learner in (plain, weighed):
+        learner.observe(batch)
+    assert torch.allclose(weighed.scores(batch), plain.scores(batch), atol=1e-9)
+    with pytest.raises(ValueError, match="relevance is for solver 'ridge'"):
+        Analytic(solver="lda", relevance=True)
+
+
+@pytest.mark.parametrize("relevance", [False, True])
+def test_the_closed_form_forgets_exactly(data, relevance):
     batches = list(stream(data, scenario="data"))
     with_all, without = make("analytic", data), make("analytic", data)
+    for learner in (with_all, without):
+        learner.method = Analytic(relevance=relevance)
     for batch in batches:
         with_all.observe(batch)
     for batch in batches[:-1]:

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from evergraph.applications import search
+from evergraph.applications.citation import run
 from evergraph.applications.presets import chosen
 from evergraph.applications.setup import MODELS, Config
+from evergraph.continuum import validation_split
 from evergraph.datasets import generate
 from evergraph.datasets.generate import Growth
 
@@ -25,7 +27,7 @@ def test_every_network_gets_as_many_trials(model):
 
 @pytest.fixture
 def two_candidates(monkeypatch):
-    two = [{"strength": 1.0, "hops": 1}, {"strength": 100.0, "hops": 1}]
+    two = [{"strength": 1.0, "hops": 1}, {"strength": 100.0, "hops": 2}]
     monkeypatch.setattr(search, "candidates", lambda config: two)
 
 
@@ -51,6 +53,17 @@ def test_what_is_known_is_not_tried_again(two_candidates):
     )
     assert again == whole
     assert more == [2]
+
+
+def test_one_pass_of_the_closed_form_gives_what_a_run_of_each_setting_gives():
+    config = Config(method="analytic")
+    rows = search.search(config, DATA, seeds=(1,))
+    assert len(rows) == len(search.ANALYTIC_CANDIDATES)
+    assert len({row["validation_mean"] for row in rows}) > 1
+    for row in rows:
+        trial = replace(config, scenario="data", settings=row["settings"])
+        alone = run(trial, (1,), validation_split(DATA, seed=1))["accuracy_mean"]
+        assert row["validation_mean"] == alone
 
 
 def test_the_presets_are_what_the_searches_found():

@@ -92,7 +92,7 @@ TRAINING_SETTINGS = (
     "optimizer", "lr", "momentum", "weight_decay", "steps", "replay_every", "averaging",
 )  # fmt: skip
 REPLAY_SETTINGS = ("replay_batch_size", "replay_batches")
-METHOD_SETTINGS = ("strength", "every", "solver", "blocks", "sample")
+METHOD_SETTINGS = ("strength", "relevance", "every", "solver", "blocks", "sample")
 
 
 def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:

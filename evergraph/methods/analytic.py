@@ -34,6 +34,8 @@ class Analytic:
         solver: `ridge` solves `(G + λ I) W = S`; `lda` takes the class means and the common
             covariance within classes, shrunk by λ.
         strength: λ.
+        relevance: whether ridge asks less of features that tell the classes apart: see
+            `_relevance`. It is read off the same sums, so that all of the above still holds.
         blocks: what the embedding is made of.
         normalization: of the feature graph in it.
         max_width: wider embeddings are folded to this many numbers by a fixed signed hash, so
@@ -42,6 +44,7 @@ class Analytic:
 
     solver: Literal["ridge", "lda"] = "ridge"
     strength: float = 2.0
+    relevance: bool = False
     blocks: tuple[Block, ...] = BLOCKS
     normalization: Normalization = "column"
     max_width: int = 4096
@@ -50,6 +53,14 @@ class Analytic:
     sums: dict[int, Array] = field(default_factory=dict, repr=False)
     counts: dict[int, int] = field(default_factory=dict, repr=False)
     solution: Array | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Reject settings that do not go together."""
+        if self.relevance and self.solver != "ridge":
+            raise ValueError(
+                f"relevance is for solver 'ridge', which has one penalty per feature, "
+                f"got {self.solver!r}, which knows the covariance"
+            )
 
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Add a new batch to the sums."""
@@ -108,9 +119,11 @@ class Analytic:
             means = sums / np.maximum(counts, 1)
             left, right = self.gram - (means * counts) @ means.T, means
             left = left / max(counts.sum() - np.count_nonzero(counts), 1)
+        root = np.sqrt(_relevance(left, sums, counts)) if self.relevance else np.ones(size)
+        left, right = root[:, None] * left * root, root[:, None] * right
         scale = self.strength if self.solver == "ridge" else self.strength * _mean_diagonal(left)
         factor = cho_factor(left + max(scale, 1e-12) * np.eye(size), lower=True)
-        return np.asarray(cho_solve(factor, right))
+        return np.asarray(root[:, None] * cho_solve(factor, right))
 
     def _offset(self, classes: list[int]) -> Array:
         """What LDA adds to the scores: -½ μᵀ Σ⁻¹ μ and the log of the class shares."""
@@ -170,6 +183,22 @@ def _fold(row: tuple[Array, Array], width: int) -> tuple[Array, Array]:
     sign = np.where(mixed >> np.uint64(63), 1.0, -1.0)
     place, slot = np.unique((mixed % np.uint64(width)).astype(np.int64), return_inverse=True)
     return place, np.bincount(slot, weights=values * sign, minlength=len(place))
+
+
+def _relevance(gram: Array, sums: Array, counts: Array) -> Array:
+    """How much larger the weights of each feature may be, one on average.
+
+    It is the F of an analysis of variance: how far the class means of a feature lie apart, over
+    how much it varies within the classes. Solving with `e √r` in place of e is ridge regression
+    with the penalty `λ / r_j` on the weights of feature j.
+    """
+    total = np.diagonal(gram)
+    classes = (sums**2 / np.maximum(counts, 1)).sum(1)
+    between = classes - sums.sum(1) ** 2 / max(counts.sum(), 1)
+    within = np.maximum(total - classes, 1e-3 * total)  # nothing counts without limit
+    ratio = np.divide(between, within, out=np.zeros_like(total), where=within > 0).clip(min=0)
+    mean = (ratio * total).sum() / max(total.sum(), 1e-12)
+    return ratio / mean if mean > 1e-9 else np.ones_like(ratio)  # one class: all the same
 
 
 def _mean_diagonal(matrix: Array) -> float:
