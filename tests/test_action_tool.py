@@ -15,7 +15,7 @@ from evergraph.applications.action.online import Follower, follow
 from evergraph.applications.action.recognizer import FILE, Recognizer, Settings
 from evergraph.applications.action.tables import (
     Ledger,
-    best_disturbances,
+    best_for_subjects,
     best_rates,
     cells,
     collect,
@@ -280,8 +280,8 @@ def test_validation_never_sees_the_test_part(data):
     for one, two, three in zip(train.recordings, check.recordings, test.recordings, strict=True):
         assert one.start + len(one) / 25 == pytest.approx(two.start)
         assert two.start + len(two) / 25 == pytest.approx(three.start)
-    train, check = divide(Config(split="subjects", left_out=("p1",), validation=True), SUBJECTS)
-    assert (train.subjects, check.subjects) == (("p2",), ("p3",))
+    train, test = divide(Config(split="subjects", left_out=("p1",)), SUBJECTS)
+    assert (train.subjects, test.subjects) == (("p2", "p3"), ("p1",))
     with pytest.raises(ValueError, match="needs left_out"):
         divide(Config(split="subjects"), data)
 
@@ -305,25 +305,47 @@ def test_method_must_fit(data):
         run(Config(method="magic", **TINY), data)
 
 
-def test_disturbance_is_chosen_for_each_pair_without_looking_at_it(monkeypatch):
+def test_settings_for_people_left_out_come_from_others(monkeypatch):
     eight = generate(Made(sensors=1, channels=1, activities=2, subjects=8, trials=1, seconds=8))
-    looked = []
+    learned_from = []
 
-    def fake(config, data, seed, follow, ready):
-        looked.append((config.left_out, set(ready.data.subjects)))
-        good = config.disturb == (config.left_out[0] == "p1")
-        return Record(accuracy=1.0 if good else 0.0), None
+    def spy(config, data, seed, follow, ready):
+        learned_from.append((config.left_out, set(ready.data.subjects)))
+        return run(config, data, seed, follow, ready)
 
-    monkeypatch.setattr("evergraph.applications.action.tables.run", fake)
-    trials = list(search_subjects(eight, {"fgn": 0.5}, lambda *_: None))
-    assert all(set(pair).isdisjoint(subjects) for pair, subjects in looked)
-    assert {trial["lr"] for trial in trials if trial["model"] == "fgn"} == {0.5}
-    assert not list(search_subjects(eight, {}, lambda *_: None, trials))
-    chosen = best_disturbances(trials)
-    cell = next(c for c in cells(("subjects",), disturb=chosen) if c.config.model == "fgn")
-    assert [cell.config_of(number, eight)[0].disturb for number in range(4)] == [
-        True, False, False, False,
+    monkeypatch.setattr("evergraph.applications.action.tables.run", spy)
+    monkeypatch.setattr("evergraph.applications.action.tables.UNSEEN", ("mlp",))
+    trials = list(search_subjects(eight, lambda *_: None))
+    assert all(set(out).isdisjoint(people) for out, people in learned_from)
+    assert len(learned_from) == 36
+    assert all(set(t["left_out"]).isdisjoint(t["tested_on"]) for t in trials)
+    for pair in (["p1", "p2"], ["p3", "p4"], ["p5", "p6"], ["p7", "p8"]):
+        mine = [(t["lr"], t["disturb"], *t["tested_on"]) for t in trials if t["left_out"] == pair]
+        assert len(mine) == len(set(mine)) == 18
+    assert not list(search_subjects(eight, lambda *_: None, trials))
+    cut_off = list(search_subjects(eight, lambda *_: None, trials[:5]))
+    assert len(cut_off) == len(trials) - 4  # the half trial is made again
+
+
+def test_people_left_out_get_what_was_best_for_them_on_average(data):
+    def trial(left_out, tested_on, disturb, accuracy):
+        return {
+            "model": "fgn", "left_out": left_out, "tested_on": tested_on, "lr": 0.5,
+            "disturb": disturb, "validation_accuracy": accuracy,
+        }  # fmt: skip
+
+    first, second = ["p1", "p2"], ["p3", "p4"]
+    trials = [
+        trial(first, second, False, 0.9), trial(first, ["p5", "p6"], False, 0.5),
+        trial(first, second, True, 0.8), trial(first, ["p5", "p6"], True, 0.8),
+        trial(second, first, False, 0.7), trial(second, first, True, 0.6),
     ]  # fmt: skip
+    eight = generate(Made(sensors=1, channels=1, activities=1, subjects=8, trials=1, seconds=4))
+    made = cells(("subjects",), of_pairs=best_for_subjects(trials))
+    cell = next(c for c in made if c.config.model == "fgn")
+    configs = [cell.config_of(number, eight)[0] for number in range(3)]
+    assert [config.disturb for config in configs] == [True, False, False]
+    assert [config.lr for config in configs] == [0.5, 0.5, Config().lr]
 
 
 def test_rates_are_searched_on_the_stream_with_the_same_trials_for_all(data, monkeypatch):

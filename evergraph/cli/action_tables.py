@@ -234,11 +234,8 @@ def _settings(
     if {"lifelong", "class"} & set(names):
         settings["stream_rates"] = rates("lifelong")
     if "subjects" in names:
-        made = trials(
-            "subjects",
-            lambda known: plan.search_subjects(recordings, settings["rates"], report, known),
-        )
-        settings["disturb"] = plan.best_disturbances(made)
+        made = trials("subjects", lambda known: plan.search_subjects(recordings, report, known))
+        settings["of_pairs"] = plan.best_for_subjects(made)
     search.write_text(json.dumps(found, indent=1) + "\n")
     shown.remove_task(task)
     return settings

@@ -51,7 +51,8 @@ class Config:
         disturb: change training windows a little, see `Disturbance`.
         strength: of the ridge.
         settle: samples to drop at the beginning of each recording.
-        validation: take the test windows from the training part, to choose settings.
+        validation: take the test windows from the training part, to choose settings; of the split
+            in time.
     """
 
     model: str = "fgn"
@@ -116,11 +117,7 @@ def divide(config: Config, data: Recordings) -> tuple[Recordings, Recordings]:
     if config.split == "subjects":
         if not config.left_out:
             raise ValueError("a split by subjects needs left_out, the subjects to test on")
-        train, test = data.without(config.left_out), data.of(config.left_out)
-        if config.validation:
-            last = train.subjects[-len(config.left_out) :]
-            train, test = train.without(last), train.of(last)
-        return train, test
+        return data.without(config.left_out), data.of(config.left_out)
     train, test = split_in_time(data, settle=config.settle)
     return split_in_time(train, share=0.875) if config.validation else (train, test)
 

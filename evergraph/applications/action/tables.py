@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,6 +14,7 @@ from evergraph.applications.action.experiment import (
     Config,
     Prepared,
     Record,
+    predictions,
     prepare,
     run,
     summarize,
@@ -52,13 +53,13 @@ class Cell:
         table: one of `TABLES`.
         config: what to run.
         runs: how many: seeds, or pairs of subjects left out.
-        disturb: whether to disturb training windows, for each pair; see `search_subjects`.
+        of_pairs: settings of their own for pairs left out; see `search_subjects`.
     """
 
     table: str
     config: Config
     runs: int
-    disturb: Mapping[tuple[str, ...], bool] = field(default_factory=dict)
+    of_pairs: Mapping[tuple[str, ...], Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -71,7 +72,7 @@ class Cell:
         if self.config.split == "time":
             return self.config, number
         pair = left_out(data, number)
-        return replace(self.config, left_out=pair, disturb=self.disturb.get(pair, False)), 0
+        return replace(self.config, left_out=pair, **self.of_pairs.get(pair, {})), 0
 
 
 def left_out(data: Recordings, number: int) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ def cells(
     seeds: int = 5,
     rates: Mapping[str, float] | None = None,
     stream_rates: Mapping[str, float] | None = None,
-    disturb: Mapping[tuple[str, ...], bool] | None = None,
+    of_pairs: Mapping[tuple[str, ...], Mapping[str, Any]] | None = None,
     **changes: Any,
 ) -> list[Cell]:
     """All cells of some tables.
@@ -94,7 +95,7 @@ def cells(
         seeds: runs of each cell.
         rates: the learning rate of each network, see `best_rates`; parts of FGN take FGN's.
         stream_rates: the same for streams.
-        disturb: for each network and pair of subjects, see `best_disturbances`.
+        of_pairs: for each network and pair of subjects, see `best_for_subjects`.
         changes: other values for `Config`.
     """
     unknown = set(tables) - set(TABLES)
@@ -107,7 +108,7 @@ def cells(
             searched = (rates if "stream" not in settings else stream_rates) or {}
             lr = searched.get(model.split("-")[0] if model in ABLATION else model)
             chosen = {**({} if lr is None else {"lr": lr}), **settings, **changes}
-            pairs = {key[1:]: on for key, on in (disturb or {}).items() if key[0] == model}
+            pairs = {key[1:]: own for key, own in (of_pairs or {}).items() if key[0] == model}
             made.append(Cell(table, Config(model=model, **chosen), runs, pairs))
 
     for model in MODELS:
@@ -161,41 +162,44 @@ def best_rates(trials: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 def search_subjects(
     data: Recordings,
-    rates: Mapping[str, float],
     report: Callable[[str, int, int], None],
     known: Iterable[Mapping[str, Any]] = (),
 ) -> Iterator[dict[str, Any]]:
-    """Try for each network and pair of subjects whether to disturb training windows.
+    """Try rates for people left out, with and without disturbing the training windows.
 
-    The pair is not looked at: two others of the training part are recognized after learning from
-    the rest. Trials that are known are not made again.
+    Every network learns without two pairs of people. How well it knows one of them is a trial for
+    the other, which is not looked at: three trials for each pair. Known ones are not made again.
     """
-    done = {(t["model"], tuple(t["left_out"]), t["disturb"]) for t in known}
-    for number in range(PAIRS):
-        pair = left_out(data, number)
-        base = Config(split="subjects", left_out=pair, validation=True)
+    done = {(t["model"], (*t["left_out"], *t["tested_on"]), t["lr"], t["disturb"]) for t in known}
+    pairs = [left_out(data, number) for number in range(PAIRS)]
+    windows = {pair: prepare(Config(split="subjects", left_out=pair), data).test for pair in pairs}
+    for one, two in combinations(pairs, 2):
+        base = Config(split="subjects", left_out=one + two)
         ready = prepare(base, data)
-        for model in UNSEEN:
-            for disturb in (False, True):
-                if (model, pair, disturb) in done:
-                    continue
-                config = replace(base, model=model, disturb=disturb, lr=rates.get(model, base.lr))
-                follow = _named(report, f"{model} without {' and '.join(pair)}")
-                record, _ = run(config, data, 0, follow, ready)
+        for model, lr, disturb in product(UNSEEN, RATES, (False, True)):
+            if (model, one + two, lr, disturb) in done and (model, two + one, lr, disturb) in done:
+                continue
+            follow = _named(report, f"{model}, lr {lr}, without {' '.join(one + two)}")
+            config = replace(base, model=model, lr=lr, disturb=disturb)
+            _, learner = run(config, data, 0, follow, ready)
+            assert learner is not None
+            for pair, other in ((one, two), (two, one)):
+                right = predictions(learner, windows[other].x) == windows[other].target
                 yield {
-                    "model": model, "left_out": list(pair), "disturb": disturb, "lr": config.lr,
-                    "validation_accuracy": record.accuracy,
+                    "model": model, "left_out": list(pair), "tested_on": list(other), "lr": lr,
+                    "disturb": disturb, "validation_accuracy": float(right.double().mean()),
                 }  # fmt: skip
 
 
-def best_disturbances(trials: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], bool]:
-    """For each network and pair, `(model, *pair)`, what was better on validation subjects."""
-    best: dict[tuple[str, ...], Mapping[str, Any]] = {}
+def best_for_subjects(trials: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """For each network and pair, `(model, *pair)`, the rate and disturbance with the best mean."""
+    found: dict[tuple[str, ...], dict[tuple[float, bool], list[float]]] = {}
     for trial in trials:
-        known = best.setdefault((trial["model"], *trial["left_out"]), trial)
-        if trial["validation_accuracy"] > known["validation_accuracy"]:
-            best[trial["model"], *trial["left_out"]] = trial
-    return {key: bool(trial["disturb"]) for key, trial in best.items()}
+        settings = found.setdefault((trial["model"], *trial["left_out"]), {})
+        values = settings.setdefault((trial["lr"], trial["disturb"]), [])
+        values.append(trial["validation_accuracy"])
+    best = {key: max(tried, key=lambda one: fmean(tried[one])) for key, tried in found.items()}
+    return {key: {"lr": lr, "disturb": disturb} for key, (lr, disturb) in best.items()}
 
 
 def _named(report: Callable[[str, int, int], None], name: str) -> Callable[[int, int, float], None]:
