@@ -15,6 +15,7 @@ from evergraph.feature_graph import (
     SupportGraph,
     condense,
     feature_graph,
+    neighborhood_mean,
     normalize,
     ops,
     propagate,
@@ -274,6 +275,14 @@ def test_extreme_neighborhoods(form, count, features):
     graph = feature_graph(x, Neighbors(y, owner), form=form)
     assert torch.isfinite(graph.propagate(graph.nodes)).all()
     assert bool(graph.adjacency.any()) == (count > 0)
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_no_items_have_no_means(hops):
+    nobody = torch.zeros(0, dtype=torch.long)
+    neighbors = Neighbors(torch.zeros(0, 1, 5), owner=nobody, hop=nobody)
+    assert neighborhood_mean(neighbors, 0, hops).shape == (0, hops, 1, 5)
+    assert len(condense(neighbors, 0, hops)) == 0
 
 
 def test_an_all_zero_batch_is_an_empty_graph():

@@ -110,7 +110,7 @@ def neighborhood_mean(neighbors: Neighbors, num_items: int, hops: int = 1) -> Te
     terms = torch.einsum("nw,ncf->nwcf", scale, features)
     out = terms.new_zeros(num_items * hops, *terms.shape[1:])
     out = out.index_add(0, neighbors.slots(hops), terms)
-    return out.view(num_items, -1, *features.shape[1:])
+    return out.view(num_items, hops * neighbors.edge_components, *features.shape[1:])
 
 
 def condense(neighbors: Neighbors, num_items: int, hops: int = 1) -> Neighbors:
