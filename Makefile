@@ -35,7 +35,7 @@ action: $(READY) ## the tables of action recognition; needs DSADS in $EVERGRAPH_
 
 matching: $(READY) ## the experiments of feature matching; numbers land in results/
 	$(BIN)/evergraph match compare --out results/matching.json
-	$(BIN)/evergraph paper matching --out results/matching_table7.json --picture docs/matching_tolerance.png
+	$(BIN)/evergraph paper matching --seeds 3 --steps 40 --out results/matching_table7.json --picture docs/matching_tolerance.png
 	$(BIN)/evergraph match stream --out results/matching_stream.json
 	$(BIN)/evergraph bench matching --out results/bench_matching.json
 

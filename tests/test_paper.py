@@ -58,6 +58,21 @@ def test_a_cell_has_its_evidence_and_is_found_again(data, tmp_path):
     assert [one["mean"] for one in ledger.cells()] == [0.5]
 
 
+def test_cells_stand_in_the_order_of_the_table(data, tmp_path):
+    ledger = tables.Ledger(tmp_path / "overall.json")
+    cell = tables.compute(config(), 1, data, {})
+    table = [
+        {"dataset": dataset, "scenario": scenario, "model": model, "method": method}
+        for dataset in ("cora", "citeseer", "amazon-computers", "generated-arxiv")
+        for scenario in ("data", "class")
+        for model in ("mlp", "fgn")
+        for method in ("replay", "analytic")
+    ]
+    for i in np.random.default_rng(0).permutation(len(table)):
+        ledger.add({**cell, **table[i]})
+    assert [{key: one[key] for key in table[0]} for one in ledger.cells()] == table
+
+
 def test_forgetting_is_the_mean_drop_per_class():
     def cell(scenario, method, accuracy):
         return {

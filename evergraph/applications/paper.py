@@ -79,12 +79,15 @@ def cell_config(dataset: str, scenario: Scenario, model: str, method: str) -> Co
 
 @dataclass(frozen=True)
 class Ledger:
-    """The cells of a table that are already there; one file, rewritten after every cell."""
+    """The cells of a table that are already there; one file, rewritten after every cell.
+
+    Cells stand in the order of the table, whatever the order in which they were computed.
+    """
 
     path: Path
 
     def cells(self) -> list[Cell]:
-        """All of them, in the order in which they were computed."""
+        """All of them."""
         return json.loads(self.path.read_text()) if self.path.exists() else []
 
     def find(self, config: Config, seeds: int) -> Cell | None:
@@ -97,14 +100,20 @@ class Ledger:
         return None
 
     def add(self, cell: Cell) -> None:
-        """Put a cell in the place of an older one of the same kind, or at the end."""
+        """Put a cell in its place, or in that of an older one of the same kind."""
         key = ("dataset", "scenario", "model", "method", "memory")
         kept = [old for old in self.cells() if any(old[k] != cell[k] for k in key)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_suffix(".part")
-        rows = ",\n".join(json.dumps(one) for one in [*kept, cell])
+        rows = ",\n".join(json.dumps(one) for one in sorted([*kept, cell], key=_place))
         fresh.write_text(f"[\n{rows}\n]\n")
         fresh.replace(self.path)
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    names = (*DATASETS, cell["dataset"])
+    place = names.index(cell["dataset"]), cell["dataset"], SCENARIOS.index(cell["scenario"])
+    return *place, MODELS.index(cell["model"]), cell["method"] == "analytic", cell["memory"]
 
 
 def compute(

@@ -197,7 +197,8 @@ def tune(
 ) -> None:
     """Try all candidate settings on validation nodes, taken from the training part.
 
-    The same list of candidates serves every network, so that none is better tuned than others.
+    Every network gets as many candidates, with the same learning rates, so that none is better
+    tuned than others; the closed form gets strengths, and one pass serves them all.
     The test nodes are never looked at. What --out has already is not tried again, so that a
     search can be stopped and called again.
     """
