@@ -79,9 +79,24 @@ class Baseline(nn.Module):
         """Make room for more classes; the logits of the old ones stay."""
         self.readout.grow(num_classes)
 
+    def extra_repr(self) -> str:
+        """What the shapes of the parameters do not tell."""
+        return (
+            f"{self.kind}, hops={self.hops}, dropout={self.dropout}, condensed={self.condensable}"
+        )
+
+    def check(self, x: Features, neighbors: Neighbors) -> None:
+        """Raise a ValueError that names the item, or the width, that this network cannot read."""
+        check(x, neighbors, self.hops)
+        width = x.num_features if isinstance(x, SparseRows) else x.shape[1:].numel()
+        if width != self.num_features:
+            raise ValueError(
+                f"items must have {self.num_features} features for this model, got {width}"
+            )
+
     def forward(self, x: Features, neighbors: Neighbors) -> Tensor:
         """Logits `(B, K)` of x `(B, C, F)`, or of B sparse rows."""
-        check(x, neighbors, self.hops)
+        self.check(x, neighbors)
         if self.condensable and self.kind != "mlp":
             neighbors = condense(neighbors, len(x), self.hops)
         rows = x if self.kind == "mlp" else _both(x, neighbors.features)
@@ -123,11 +138,6 @@ class Projection(nn.Module):
         """Map N rows to `(N, width)`."""
         dtype = self.weight.dtype
         dense = rows if isinstance(rows, Tensor) else None
-        width = rows.num_features if isinstance(rows, SparseRows) else rows[0].numel()
-        if width != len(self.weight):
-            raise ValueError(
-                f"items must have {len(self.weight)} features for this model, got {width}"
-            )
         if dense is not None:
             return dense.flatten(1).to(dtype) @ self.weight
         assert isinstance(rows, SparseRows)

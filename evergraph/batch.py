@@ -141,14 +141,14 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     if not batches:
         raise ValueError("expected at least one batch to concatenate, got none")
     items = torch.tensor([len(b) for b in batches]) * batches[0].nodes_per_item
-    around = torch.tensor([len(b.neighbors) for b in batches])
-    shift = torch.repeat_interleave(items.cumsum(0) - items, around)
+    around = [len(b.neighbors) for b in batches]
+    shift = torch.repeat_interleave(items.cumsum(0) - items, torch.tensor(around))
     owner = torch.cat([b.neighbors.owner for b in batches])
     neighbors = Neighbors(
         _join([b.neighbors.features for b in batches]),
         owner + shift.to(owner.device),
-        _join_optional([b.neighbors.hop for b in batches]),
-        _join_optional([b.neighbors.weight for b in batches]),
+        _join_optional([b.neighbors.hop for b in batches], around),
+        _join_optional([b.neighbors.weight for b in batches], around),
     )
     target, task, node = (
         torch.cat([getattr(b, name) for b in batches]) for name in ("target", "task", "node")
@@ -163,9 +163,18 @@ def _join(parts: Sequence[Features]) -> Features:
     return torch.cat([part for part in parts if isinstance(part, Tensor)])
 
 
-def _join_optional(parts: Sequence[Tensor | None]) -> Tensor | None:
-    given = [part for part in parts if part is not None]
-    return torch.cat(given) if len(given) == len(parts) else None
+def _join_optional(parts: Sequence[Tensor | None], lengths: Sequence[int]) -> Tensor | None:
+    """All parts in one; those that are not given stand for ones, as `Neighbors` says."""
+    given = next((part for part in parts if part is not None), None)
+    if given is None:
+        return None
+    like = given
+    return torch.cat(
+        [
+            like.new_ones(n, *like.shape[1:]) if part is None else part
+            for part, n in zip(parts, lengths, strict=True)
+        ]
+    )
 
 
 def _tensors(neighbors: Neighbors) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -230,7 +231,8 @@ class Continuum:
         now = None
         if self._arrival is not None and task < 0:
             reached = len(self) if position is None else position
-            now = torch.full((len(nodes),), float(reached), dtype=torch.float64)
+            before = math.nextafter(float(reached), -1.0)  # batch `position` is yet to come
+            now = torch.full((len(nodes),), before, dtype=torch.float64)
         return self.graph.neighborhood(
             nodes,
             settings.hops,

@@ -109,10 +109,15 @@ class Learner:
     def observe(self, batch: Batch) -> None:
         """Learn from a new batch; nothing changes if it is refused."""
         self._check(batch)
-        self._width = batch.width
-        self._meet(batch.target)
         if self.model.condensable:
             batch = batch.condensed(self.model.hops)
+        if self.memory is not None:
+            self.memory.check(batch)
+        check = getattr(self.method, "check", None)
+        if check is not None:
+            check(self, batch)
+        self._width = batch.width
+        self._meet(batch.target)
         self.model.train()
         with self._own_noise():
             self.method.observe(self, batch)
@@ -144,8 +149,8 @@ class Learner:
         """One step of the optimizer; `adjust` may change the gradients before it."""
         if not math.isfinite(loss.item()):
             raise FloatingPointError(
-                f"the loss is {loss.item()} at batch {self.position}: training diverged; "
-                f"lower lr, now {self.training.lr}, or go back to a checkpoint"
+                f"the loss is {loss.item()} at batch {self.position}: training diverged; begin "
+                f"again with a lower lr than {self.training.lr}, or load a checkpoint from before"
             )
         self.optimizer.zero_grad()
         loss.backward()
@@ -259,7 +264,7 @@ class Learner:
             owner, _, rest = name.partition(".")
             parts.setdefault(owner, {})[rest] = tensor
         self.classes = values["classes"]
-        self.model.grow(len(self.classes))
+        _resize(self.model, parts["model"])
         self.model.load_state_dict(parts["model"])
         self.optimizer = self.training.optimizer_of(self.model)
         named = dict(self.model.named_parameters())
@@ -285,7 +290,8 @@ class Learner:
         }
         memory = self.memory
         return {
-            "model": f"{type(self.model).__name__} {shapes}",
+            "model": f"{type(self.model).__name__}({self.model.extra_repr()})",
+            "parameters": str(shapes),
             "method": repr(self.method),
             "memory": "none" if memory is None else repr(memory),
             "training": repr(self.training),
@@ -296,11 +302,17 @@ class Learner:
     def columns(self, target: Tensor) -> Tensor:
         """The position of each label among `classes`."""
         place = {label: column for column, label in enumerate(self.classes)}
-        return torch.tensor([place[label] for label in target.tolist()])
+        return torch.tensor([place[label] for label in target.tolist()], dtype=torch.int64)
 
     def _check(self, batch: Batch) -> None:
+        if not len(batch):
+            raise ValueError("a batch to learn from must hold at least one item, got none")
         self._check_width(batch)
-        batch.check(self.model.hops)
+        check = getattr(self.model, "check", None)
+        if check is not None:
+            check(batch.x, batch.neighbors)
+        else:
+            batch.check(self.model.hops)
         if bool((batch.target < 0).any()):
             raise ValueError(
                 f"labels must be 0 or more to learn from, got {int(batch.target.min())}"
@@ -336,3 +348,12 @@ class Learner:
         finally:
             self.noise = torch.get_rng_state()
             torch.set_rng_state(outer)
+
+
+def _resize(model: nn.Module, stored: Mapping[str, Tensor]) -> None:
+    """Give parameters the shapes that were stored: outputs come and go with the classes."""
+    for name, parameter in list(model.named_parameters()):
+        if parameter.shape != stored[name].shape:
+            owner, _, own = name.rpartition(".")
+            fresh = nn.Parameter(parameter.new_empty(stored[name].shape))
+            setattr(model.get_submodule(owner), own, fresh)

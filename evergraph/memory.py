@@ -56,14 +56,18 @@ class Shelf:
     def put(self, item: Batch, number: float) -> None:
         """Add an item, over the limits if need be; it must fit alone."""
         item = item.compact()
+        self.check(item)
+        self.items.append(item)
+        self.numbers.append(number)
+        self.nbytes += item.nbytes
+
+    def check(self, item: Batch) -> None:
+        """Refuse an item that does not fit alone."""
         if self.capacity_bytes is not None and item.nbytes > self.capacity_bytes:
             raise ValueError(
                 f"capacity_bytes must hold at least one item, got {self.capacity_bytes} for an "
                 f"item of {item.nbytes} bytes"
             )
-        self.items.append(item)
-        self.numbers.append(number)
-        self.nbytes += item.nbytes
 
     def drop(self, position: int) -> float:
         """Take an item out and return its number."""
@@ -127,6 +131,13 @@ class Memory:
     def nbytes(self) -> int:
         """How many bytes the kept items take."""
         return self._shelf.nbytes
+
+    def check(self, batch: Batch) -> None:
+        """Refuse items that are too large for any place."""
+        limit = self._shelf.capacity_bytes
+        if limit is not None and batch.nbytes > limit:
+            for item in batch:
+                self._shelf.check(item.compact())
 
     def add(self, batch: Batch) -> None:
         """Offer new items; some of the old ones may go."""

@@ -21,7 +21,7 @@ def average_accuracy(matrix: Matrix) -> float:
         >>> average_accuracy(np.array([[1.0, 0.0], [0.5, 0.9]]))
         0.7
     """
-    return float(np.mean(matrix[-1]))
+    return float(np.nanmean(matrix[-1]))
 
 
 def average_forgetting(matrix: Matrix) -> float:
@@ -34,7 +34,7 @@ def average_forgetting(matrix: Matrix) -> float:
         -0.5
     """
     learned = np.diagonal(matrix)[:-1]
-    return float(np.mean(matrix[-1, : len(learned)] - learned)) if len(learned) else 0.0
+    return _mean(matrix[-1, : len(learned)] - learned)
 
 
 backward_transfer = average_forgetting
@@ -53,8 +53,14 @@ def maximum_forgetting(matrix: Matrix) -> float:
     groups = min(matrix.shape[1], len(matrix) - 1) or matrix.shape[1]
     if not len(earlier):
         return 0.0
-    drop = np.nanmax(earlier[:, :groups], axis=0) - matrix[-1, :groups]
-    return round(float(np.mean(drop)), 12)
+    drop = np.fmax.reduce(earlier[:, :groups], axis=0) - matrix[-1, :groups]
+    return round(_mean(drop), 12)
+
+
+def _mean(values: Matrix) -> float:
+    """Over all that was measured; 0 if nothing was."""
+    measured = values[~np.isnan(values)]
+    return float(measured.mean()) if len(measured) else 0.0
 
 
 def forward_transfer(matrix: Matrix, chance: Iterable[float]) -> float:

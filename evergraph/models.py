@@ -98,6 +98,7 @@ class FGN(nn.Module):
         self.num_features, self.in_channels = num_features, in_channels
         self.hops, self.directed, self.normalization = hops, directed, normalization
         self.problem, self.nodes, self.edge_components = problem, nodes, edge_components
+        self.dropout, self.gain = dropout, gain
         planes = hops * (1 if attention else edge_components)
         sizes = [num_features, *(features or [num_features] * len(channels))]
         depths = [in_channels, *channels]
@@ -162,7 +163,7 @@ class FGN(nn.Module):
                 "pairs go with problem='edge' and with no other, got "
                 f"{given} with problem={self.problem!r}"
             )
-        self._check(x, neighbors)
+        self.check(x, neighbors)
         logits = self._logits(x, neighbors)
         if pairs is None:
             return logits
@@ -172,7 +173,7 @@ class FGN(nn.Module):
 
     def embed(self, x: Features, neighbors: Neighbors) -> Tensor:
         """What the layers make of the feature nodes, dense: `(*, C, F)` of the last layer."""
-        self._check(x, neighbors)
+        self.check(x, neighbors)
         graph = self._graph(x, neighbors, 0)
         y, absent = self._encode(graph)
         if graph.support is None or self.transforms:
@@ -235,7 +236,17 @@ class FGN(nn.Module):
         dtype = self.readout.weight.dtype
         return build(x, neighbors, self.hops, self.directed, self.normalization, dtype)
 
-    def _check(self, x: Features, neighbors: Neighbors) -> None:
+    def extra_repr(self) -> str:
+        """What the shapes of the parameters do not tell."""
+        names = (
+            "in_channels", "hops", "edge_components", "directed", "normalization", "dropout",
+            "gain", "problem", "nodes",
+        )  # fmt: skip
+        shown = [f"{name}={getattr(self, name)}" for name in names]
+        return ", ".join([*shown, f"centered={self.readout.centered}"])
+
+    def check(self, x: Features, neighbors: Neighbors) -> None:
+        """Raise a ValueError that names the item, or the shape, that this network cannot read."""
         check(x, neighbors, self.hops)
         sparse = isinstance(x, SparseRows)
         shape = (len(x), 1, x.num_features) if isinstance(x, SparseRows) else tuple(x.shape)

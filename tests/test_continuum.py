@@ -123,6 +123,20 @@ def test_causal_test_items_see_more_as_the_stream_goes_on(data):
     assert counts[0] < counts[1] < counts[2]
 
 
+@pytest.mark.parametrize("position", [0, 1, 5])
+def test_causal_test_items_do_not_see_the_batch_to_come(data, position):
+    stream = Continuum(data, Settings(scenario="data", visibility="arrived"))
+    later = torch.cat([nodes for _, nodes in stream.schedule[position:]])
+    changed = data.graph.features.to_dense()
+    changed[later] = 7.0
+    graph = replace(data.graph, features=SparseRows.from_dense(changed))
+    other = Continuum(replace(data, graph=graph), stream.settings)
+    pairs = zip(stream.test(position=position), other.test(position=position), strict=True)
+    assert all(same(one, two) for one, two in pairs)
+    past = zip(stream.test(position=len(stream)), other.test(position=len(stream)), strict=True)
+    assert not all(same(one, two) for one, two in past)
+
+
 def test_test_sets_are_global_and_have_no_task(data):
     stream = Continuum(data, Settings(scenario="class"))
     groups = stream.test_groups()
@@ -173,6 +187,20 @@ def test_batches_select_and_concatenate(data):
         ValueError, match=r"target must have shape \(10,\) for 10 items, got \(3,\)"
     ):
         replace(first, target=torch.zeros(3, dtype=torch.long))
+
+
+def test_what_some_batches_do_not_say_is_one_in_all_of_them():
+    def one(hop, weight):
+        x = torch.rand(1, 1, 4)
+        around = Neighbors(torch.rand(2, 1, 4), torch.zeros(2, dtype=torch.long), hop, weight)
+        return Batch(x, around, *(torch.zeros(1, dtype=torch.long) for _ in range(3)))
+
+    plain = one(None, None)
+    told = one(torch.tensor([1, 2]), torch.tensor([[5.0, 6.0], [7.0, 8.0]]))
+    both = concatenate([plain, told]).neighbors
+    assert both.hop.tolist() == [1, 1, 1, 2]
+    assert both.weight.tolist() == [[1, 1], [1, 1], [5, 6], [7, 8]]
+    assert concatenate([plain, plain]).neighbors.weight is None
 
 
 def test_subgraph_batches_select_and_concatenate():

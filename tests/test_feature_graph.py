@@ -277,6 +277,15 @@ def test_extreme_neighborhoods(form, count, features):
     assert bool(graph.adjacency.any()) == (count > 0)
 
 
+def test_neighbors_without_hops_are_at_hop_one():
+    y, owner = torch.rand(3, 1, 4), torch.tensor([0, 1, 1])
+    ones = torch.ones(3, dtype=torch.long)
+    mean, said = (neighborhood_mean(Neighbors(y, owner, hop), 2, hops=2) for hop in (None, ones))
+    assert torch.equal(mean, said)
+    assert torch.equal(mean[1, 0], y[1:].mean(0))
+    assert not mean[:, 1].any()
+
+
 @pytest.mark.parametrize("hops", [1, 2])
 def test_no_items_have_no_means(hops):
     nobody = torch.zeros(0, dtype=torch.long)

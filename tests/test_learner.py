@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.feature_selection import f_classif
 
+from evergraph.baselines import Baseline
 from evergraph.batch import concatenate
 from evergraph.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.continuum import Continuum, Settings
@@ -314,6 +315,42 @@ def test_bad_batches_are_refused_and_nothing_is_lost(data):
     learner.observe(good)
 
 
+@pytest.mark.parametrize("model", ["fgn", "gcn"])
+def test_a_refused_first_batch_leaves_no_trace(data, model):
+    good = next(iter(stream(data)))
+    narrow = [
+        SparseRows.from_dense(rows.to_dense()[:, :80]) for rows in (good.x, good.neighbors.features)
+    ]
+    bad = replace(good, x=narrow[0], neighbors=good.neighbors.with_features(narrow[1]))
+    small = replace(good, node=good.node * 0 - 1)
+    network = FGN(90, 0) if model == "fgn" else Baseline(model, 90, 0)
+    for method, memory, batch, message in (
+        (Finetune(), None, bad, "for this model, got"),
+        (Finetune(), None, good.select(torch.arange(0)), "at least one item, got none"),
+        (Replay(), Reservoir(capacity_bytes=100), good, "capacity_bytes must hold at least one"),
+        (METHODS["der"](), Reservoir(10), small, "set batch.node"),
+    ):
+        learner = Learner(network, method, memory)
+        with pytest.raises(ValueError, match=message):
+            learner.observe(batch)
+        assert learner.classes == []
+        assert learner.position == 0
+        with pytest.raises(RuntimeError, match="nothing has been learned yet"):
+            learner.predict(good)
+    Learner(network, Finetune()).observe(good)
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_joint_learning_predicts_with_what_it_has_just_learned(data, steps):
+    """A running average must not be of the network before the training."""
+    learner = make("joint", data, dropout=0.0)
+    learner.training = replace(learner.training, averaging=0.5, average_steps=steps)
+    learner.method.epochs = 10
+    for batch in stream(data, scenario="data"):
+        learner.observe(batch)
+    assert learner.evaluate(stream(data).test()) > 0.6
+
+
 def test_predicting_comes_after_learning(data):
     with pytest.raises(RuntimeError, match="nothing has been learned yet"):
         make("replay", data).predict(next(iter(stream(data))))
@@ -338,7 +375,7 @@ def test_a_diverging_run_says_what_to_do(data):
     learner = make("replay", data)
     with torch.no_grad():
         learner.model.blocks[0].norm.weight.fill_(torch.inf)
-    with pytest.raises(FloatingPointError, match=r"the loss is nan .* lower lr, now 0.02"):
+    with pytest.raises(FloatingPointError, match=r"the loss is nan .* lower lr than 0.02"):
         learner.observe(next(iter(stream(data))))
 
 
@@ -353,12 +390,49 @@ def test_training_that_cannot_work_is_refused(bad):
 def test_checkpoints_of_another_configuration_are_refused(data, tmp_path):
     path = tmp_path / "c.safetensors"
     make("replay", data).save(path)
-    other = Learner(FGN(data.graph.num_features, 0, channels=(4, 4)), Finetune())
+    other = Learner(FGN(data.graph.num_features, 0, channels=(4, 4), dropout=0.2), Finetune())
     with pytest.raises(CheckpointError, match="another configuration: method is Replay"):
         other.load(path)
     other = make("replay", data, capacity=41)
     with pytest.raises(CheckpointError, match=r"capacity=40, .* there, .*capacity=41, .* here"):
         other.load(path)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"normalization": "none"}, {"gain": 0.1}, {"centered": False}, {"dropout": 0.3}]
+)
+def test_checkpoints_of_another_network_with_the_same_shapes_are_refused(data, tmp_path, setting):
+    path = tmp_path / "c.safetensors"
+    Learner(FGN(data.graph.num_features, 0), Finetune()).save(path)
+    Learner(FGN(data.graph.num_features, 0), Finetune()).load(path)
+    ((name, value),) = setting.items()
+    with pytest.raises(CheckpointError, match=f"{name}=.* there, .*{name}={value}.* here"):
+        Learner(FGN(data.graph.num_features, 0, **setting), Finetune()).load(path)
+    Learner(Baseline("mlp", data.graph.num_features, 0), Finetune()).save(path)
+    with pytest.raises(CheckpointError, match=r"model is Baseline\(mlp, .* Baseline\(appnp, "):
+        Learner(Baseline("appnp", data.graph.num_features, 0), Finetune()).load(path)
+
+
+@pytest.mark.parametrize("name", ["replay", "ewc", "analytic"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_learner_goes_back_to_before_it_met_a_class(data, tmp_path, name, optimizer):
+    path, batches = tmp_path / "c.safetensors", list(stream(data))
+    learner = make(name, data, optimizer)
+    learner.observe(batches[0])
+    learner.save(path)
+    expected = learner.scores(batches[0])
+    for batch in batches[1:]:
+        learner.observe(batch)
+    assert len(learner.classes) == 3
+    learner.load(path)
+    assert learner.classes == [0]
+    assert torch.equal(learner.scores(batches[0]), expected)
+    again = make(name, data, optimizer)
+    again.load(path)
+    for one in (learner, again):
+        for batch in batches[-3:]:
+            one.observe(batch)
+    assert torch.equal(learner.scores(batches[0]), again.scores(batches[0]))
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "text", "missing"])

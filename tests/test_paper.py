@@ -12,6 +12,7 @@ from evergraph.applications.citation import run
 from evergraph.applications.protocol import recut
 from evergraph.applications.setup import Config
 from evergraph.cli import app
+from evergraph.continuum import Continuum, Settings
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
 
@@ -92,7 +93,7 @@ def test_parameters_stand_beside_the_published_ones():
 
 
 def test_the_field_s_cut_keeps_tasks_apart(data):
-    cut = recut(data)
+    cut, _ = recut(data)
     labels = cut.graph.labels
     assert (labels[cut.graph.edges[0]] // 2 == labels[cut.graph.edges[1]] // 2).all()
     for label in labels[labels >= 0].unique():
@@ -101,8 +102,23 @@ def test_the_field_s_cut_keeps_tasks_apart(data):
         assert abs(int((labels[cut.test] == label).sum()) - 0.2 * size) <= 1
 
 
+@pytest.mark.parametrize("order", [(3, 0, 2, 1), (3, 0, 1, 2)])
+def test_the_field_s_cut_follows_the_class_order(data, order):
+    cut, kept = recut(data, class_order=order)
+    assert kept == order
+    stream = Continuum(cut, Settings(classes_per_task=2, class_order=kept))
+    task = {label: place // 2 for place, label in enumerate(order)}
+    ends = [[task[label] for label in end] for end in cut.graph.labels[cut.graph.edges].tolist()]
+    assert ends[0] == ends[1]
+    assert [sorted(cut.graph.labels[t].unique().tolist()) for t in stream.tasks] == [
+        sorted(order[:2]), sorted(order[2:]),
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="class_order must name each class"):
+        recut(data, class_order=order[:3])
+
+
 def test_the_field_s_measures_are_means_over_classes(data):
-    cut = recut(data)
+    cut, _ = recut(data)
     chosen = config(protocol="online", classes_per_task=2)
     result = run(chosen, (0,), cut)
     (accuracy,) = result["class_accuracy"]
@@ -116,7 +132,8 @@ def test_the_field_s_measures_are_means_over_classes(data):
 def test_offline_tasks_come_in_several_passes(data):
     chosen = config(protocol="cglb", classes_per_task=2, epochs=3, method="finetune")
     assert chosen.passes == 3
-    assert run(chosen, (0,), recut(data))["curve"][0][-1][0] == 3 * len(recut(data).train)
+    cut, _ = recut(data)
+    assert run(chosen, (0,), cut)["curve"][0][-1][0] == 3 * len(cut.train)
 
 
 def test_a_table_can_be_stopped_and_resumed(tmp_path):

@@ -125,10 +125,14 @@ def test_a_run_killed_at_random_moments_ends_the_same(tmp_path):
         (["--class-order", "0,1"], "name each class"),
         (["--resume"], "--resume needs --checkpoint"),
         (["--model", "gpt"], "model must be one of fgn"),
+        (["--method", "finetune", "--lr", "1e30"], "training diverged; begin again with a lower"),
+        (["--dataset", "{empty}"], "nodes.parquet, nodes.csv, nodes.jsonl"),
     ],
 )
 def test_wrong_options_are_told_what_is_right(arguments, message, tmp_path):
-    shown = invoke(*SMALL, "--out", str(tmp_path), *arguments)
+    (tmp_path / "empty").mkdir()
+    given = [part.format(empty=tmp_path / "empty") for part in arguments]
+    shown = invoke(*SMALL, "--out", str(tmp_path), *given)
     assert shown.exit_code == 2, shown.output
     assert message in " ".join(shown.output.split())
 
@@ -167,3 +171,76 @@ def test_datasets_lists_what_is_there():
     rows = json.loads(invoke("datasets", "--json").stdout)
     assert {"cora", "citeseer", "pubmed", "generated"} <= {row["name"] for row in rows}
     assert "pubmed" in invoke("datasets").output
+
+
+def own_graph(folder, labels, edges, splits=None):
+    """A graph of the user's own: two numbers and a label per node."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    lines = ["id,label,x0,x1" + ("" if splits is None else ",split")]
+    for node, label in enumerate(labels):
+        values = rng.normal(size=2).round(2).tolist()
+        split = [] if splits is None else [splits[node]]
+        lines.append(",".join(map(str, [node, label, *values, *split])))
+    (folder / "nodes.csv").write_text("\n".join(lines))
+    (folder / "edges.csv").write_text("\n".join(edges))
+    return folder
+
+
+RING = [f"{i},{(i + 1) % 20}" for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "edges"),
+    [
+        ([0, 1] * 9 + [0, 2], ["source,target", *RING]),  # one node of a class: nothing to test
+        ([0, 1] * 10, ["source,target"]),  # nobody knows anybody
+        ([0, 1] * 10, ["source,target,weight0,weight1", *(f"{e},1,0.5" for e in RING)]),
+    ],
+    ids=["rare class", "no edges", "vector weights"],
+)
+@pytest.mark.parametrize("model", ["fgn", "gcn"])
+def test_odd_graphs_run(tmp_path, labels, edges, model):
+    folder = own_graph(tmp_path / "odd", labels, edges)
+    shown = invoke("run", "--dataset", str(folder), "--model", model, "--seeds", "1", "--json")
+    assert shown.exit_code == 0, shown.output
+    result = json.loads(shown.stdout, parse_constant=pytest.fail)
+    assert 0 <= result["accuracy_mean"] <= 1
+    assert 0 <= result["average_accuracy_mean"] <= 1
+    untested = [row[-1] is None for row in result["accuracy_matrix"]]
+    assert untested == [2 in labels] * len(untested)
+    assert invoke(
+        "run", "--dataset", str(folder), "--seeds", "1", "--out", str(tmp_path / "o")
+    ).exit_code == 0  # fmt: skip
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_a_graph_with_nothing_to_learn_or_to_test_says_so(tmp_path, part):
+    other = "test" if part == "train" else "train"
+    folder = own_graph(tmp_path / "odd", [0, 1] * 10, ["source,target", *RING], [other] * 20)
+    shown = invoke("run", "--dataset", str(folder), "--seeds", "1")
+    assert shown.exit_code == 2
+    assert f"must have {part} nodes with labels, got none" in " ".join(shown.output.split())
+
+
+def test_a_search_keeps_to_its_own_file(tmp_path):
+    folder, out = own_graph(tmp_path / "own", [0, 1] * 10, ["source,target"]), tmp_path / "t.json"
+    command = ["tune", "--dataset", str(folder), "--method", "analytic", "--out", str(out)]
+    assert invoke(*command, "--seeds", "1").exit_code == 0
+    before = out.read_text()
+    shown = invoke(*command, "--seeds", "2")
+    assert shown.exit_code == 2
+    assert "belongs to another search: seeds is 1 there, 2 here" in " ".join(shown.output.split())
+    assert out.read_text() == before
+    out.write_text(before[:100])
+    shown = invoke(*command, "--seeds", "1")
+    assert shown.exit_code == 2
+    assert "is no search" in " ".join(shown.output.split())
+    assert out.read_text() == before[:100]
+
+
+def test_walks_and_caps_do_not_meet_in_presets():
+    settings = {"diffusion": True, "hops": 2}
+    config = Config(dataset="ogbn-arxiv", method="analytic", settings=settings)
+    assert "cap" not in config.settings
+    assert Config(dataset="ogbn-arxiv", method="analytic").settings["cap"] == 20

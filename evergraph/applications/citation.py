@@ -83,6 +83,12 @@ def run(
         every: seconds between checkpoints.
         report: see `Report`.
     """
+    for part in ("train", "test"):
+        if not len(getattr(dataset, part)):
+            raise ValueError(
+                f"data set {dataset.name!r} must have {part} nodes with labels, got none; see the "
+                "columns `label` and `split`"
+            )
     records: list[Record] = []
     first: dict[str, Any] | None = None
     if resume and checkpoint is not None and checkpoint.exists():
@@ -182,8 +188,11 @@ def _by_class(
 
 
 def _mean(scores: Iterable[tuple[float, int]], balanced: bool) -> float:
-    """The mean accuracy over items, or over classes if balanced."""
-    accuracy, size = np.array(list(scores)).T
+    """The mean accuracy over items, or over classes if balanced; NaN if there are none."""
+    known = list(scores)
+    if not known:
+        return float("nan")
+    accuracy, size = np.array(known).T
     return float(np.mean(accuracy) if balanced else np.average(accuracy, weights=size))
 
 
@@ -198,6 +207,7 @@ def summarize(config: Config, seeds: tuple[int, ...], records: list[Record]) -> 
     final = [record.curve[-1][1] for record in records]
     items = [record.curve[-1][0] for record in records]
     matrices = np.array([record.matrix for record in records])
+    mean = matrices.mean(axis=0)  # NaN for a task without test items, which JSON does not know
     learning = sum(record.learning for record in records)
     return {
         "config": plain(config),
@@ -212,7 +222,7 @@ def summarize(config: Config, seeds: tuple[int, ...], records: list[Record]) -> 
         "average_accuracy_mean": float(np.mean([average_accuracy(m) for m in matrices])),
         "average_forgetting_mean": float(np.mean([average_forgetting(m) for m in matrices])),
         "class_accuracy": [record.class_accuracy for record in records],
-        "accuracy_matrix": matrices.mean(axis=0).tolist(),
+        "accuracy_matrix": [[None if v != v else v for v in row] for row in mean.tolist()],
         "curve": [record.curve for record in records],
         "seconds": learning + sum(record.testing for record in records),
         "items_per_second": sum(items) / learning,

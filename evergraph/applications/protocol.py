@@ -7,6 +7,7 @@ passes over each task, accuracy as a mean over classes. `online` is the same wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -19,15 +20,20 @@ Protocol = Literal["paper", "cglb", "online"]
 PROTOCOLS: tuple[str, ...] = get_args(Protocol)
 
 
-def recut(dataset: Dataset, classes_per_task: int = 2, seed: int = 1) -> Dataset:
-    """The data set as CGLB cuts it.
+def recut(
+    dataset: Dataset,
+    classes_per_task: int = 2,
+    class_order: Sequence[int] | None = None,
+    seed: int = 1,
+) -> tuple[Dataset, tuple[int, ...]]:
+    """The data set as CGLB cuts it, and its classes in the order in which they come.
 
     Classes of fewer than two nodes and an incomplete last task are left out, and so is every edge
     between two tasks. The validation part is in neither `train` nor `test`.
 
     Example:
         >>> from evergraph.datasets import generate
-        >>> data = recut(generate())
+        >>> data, order = recut(generate())
         >>> data.graph.labels.unique().tolist()  # of seven classes the last has no partner
         [-1, 0, 1, 2, 3, 4, 5]
     """
@@ -35,7 +41,13 @@ def recut(dataset: Dataset, classes_per_task: int = 2, seed: int = 1) -> Dataset
     if labels is None:
         raise ValueError(f"data set {dataset.name!r} has no labels to learn from")
     count = torch.bincount(labels[labels >= 0])
-    order = [label for label, size in enumerate(count.tolist()) if size >= 2]
+    large = (count >= 2).nonzero().flatten().tolist()
+    if class_order is not None and not set(class_order) >= set(large):
+        raise ValueError(
+            f"class_order must name each class of two nodes or more, {large}, got "
+            f"{list(class_order)}"
+        )
+    order = large if class_order is None else [label for label in class_order if label in large]
     order = order[: len(order) // classes_per_task * classes_per_task]
     if not order:
         raise ValueError(
@@ -50,7 +62,7 @@ def recut(dataset: Dataset, classes_per_task: int = 2, seed: int = 1) -> Dataset
     weight = None if graph.weight is None else graph.weight[inside]
     inner = replace(graph, labels=kept, edges=graph.edges[:, inside], weight=weight)
     train, test = split_by_class(kept, train=0.6, test=0.2, seed=seed)
-    return replace(dataset, graph=inner, train=train, test=test)
+    return replace(dataset, graph=inner, train=train, test=test), tuple(order)
 
 
 def _task_of(labels: Tensor, task: Tensor) -> Tensor:

@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from evergraph.applications.presets import preset
 from evergraph.applications.protocol import PROTOCOLS, Protocol
 from evergraph.baselines import KINDS, Baseline
 from evergraph.continuum import Continuum, Scenario, Settings, Visibility
 from evergraph.dataset import Dataset
+from evergraph.graph import Graph
 from evergraph.learner import Learner, Model
 from evergraph.memory import MEMORIES
 from evergraph.methods import METHODS
@@ -70,6 +72,8 @@ class Config:
         given = preset(self.model, self.method, self.dataset, self.scenario)
         if self.visibility == "arrived":
             given["diffusion"] = False  # it walks over all of the graph
+        if self.settings.get("diffusion", given.get("diffusion")):
+            given.pop("cap", None)  # a walk takes all neighbors
         object.__setattr__(self, "settings", {**given, **self.settings})
 
     @property
@@ -117,12 +121,7 @@ def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learn
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = MODELS[config.model](
-            dataset.graph.num_features,
-            0,
-            hops=s["hops"],
-            **_pick(s, _model_settings(config)),
-        )
+        model = _model(config, dataset.graph)
     method = METHODS[config.method](**_pick(s, METHOD_SETTINGS))
     needs = config.method in ("replay", "gem", "agem", "der")
     memory = MEMORIES[config.memory_rule](config.memory, seed=seed) if needs else None
@@ -132,6 +131,19 @@ def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learn
         **_pick(s, TRAINING_SETTINGS),
     )
     return stream, Learner(model, method, memory, training, seed)
+
+
+def _model(config: Config, graph: Graph) -> Model:
+    """The network for the features and edges of a graph."""
+    s = config.settings
+    settings = {"hops": s["hops"], **_pick(s, _model_settings(config))}
+    x, weight = graph.features, graph.weight
+    channels = x.shape[1] if isinstance(x, Tensor) and x.dim() == 3 else 1
+    if config.model != "fgn":
+        return MODELS[config.model](channels * graph.num_features, 0, **settings)
+    if weight is not None and weight.dim() == 2 and not s.get("diffusion"):
+        settings["edge_components"] = weight.shape[1]
+    return FGN(graph.num_features, 0, in_channels=channels, **settings)
 
 
 def _model_settings(config: Config) -> tuple[str, ...]:

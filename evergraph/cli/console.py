@@ -61,9 +61,11 @@ def publish(
 
 
 def write(result: Mapping[str, object], out: Path) -> None:
-    """Write a result as JSON, in a folder that is made if need be."""
+    """Write a result as JSON, in a folder that is made if need be; never half of it."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(result, indent=1) + "\n")
+    fresh = out.with_name(f"{out.name}.part")
+    fresh.write_text(json.dumps(result, indent=1) + "\n")
+    fresh.replace(out)
 
 
 @contextmanager
@@ -73,7 +75,7 @@ def complaints() -> Iterator[None]:
 
     try:
         yield
-    except (ValueError, DatasetNotFound) as error:
+    except (ValueError, FileNotFoundError, FloatingPointError, DatasetNotFound) as error:
         Console(stderr=True).print(f"[red]Error:[/red] {error}", highlight=False)
         raise typer.Exit(2) from error
 

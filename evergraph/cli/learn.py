@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -134,7 +135,8 @@ def run(
         with progress(as_json) as shown:
             data, config = load_or_generate(config, data_root, shown, as_json)
             if protocol != "paper":
-                data = recut(data, config.classes_per_task)
+                data, order = recut(data, config.classes_per_task, config.class_order)
+                config = replace(config, class_order=order)
             result = follow_run(config, seeds, data, checkpoint, resume, every, shown)
     result = {**result, **evidence, "generated": data.generated}
     if out is not None:
@@ -220,7 +222,7 @@ def tune(
             if out is not None:
                 write({**about, "trials": rows}, out)
 
-        known = json.loads(out.read_text())["trials"] if out is not None and out.exists() else []
+        known = [] if out is None else _known_trials(out, about)
         rows = search.search(config, data, seeds=tuple(range(seeds)), known=known, report=report)
 
     def table() -> Table:
@@ -234,6 +236,28 @@ def tune(
         return shown
 
     publish({**about, "trials": rows}, as_json, out, table)
+
+
+def _known_trials(out: Path, about: dict[str, Any]) -> list[dict[str, Any]]:
+    """The trials of an earlier call for the same search."""
+    if not out.exists():
+        return []
+    try:
+        found = json.loads(out.read_text())
+        trials: list[dict[str, Any]] = found["trials"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{out} is no search: {error}; move it, or use another --out") from error
+    differ = [
+        f"{key} is {found.get(key)!r} there, {about[key]!r} here"
+        for key in ("dataset", "model", "method", "memory", "seeds")
+        if found.get(key) != about[key]
+    ]
+    if differ:
+        raise ValueError(
+            f"{out} belongs to another search: {'; '.join(differ)}; use the same options, or "
+            "another --out"
+        )
+    return trials
 
 
 def datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:

@@ -35,7 +35,7 @@ def read_folder(folder: Path, *, directed: bool = False, seed: int = 0) -> Datas
         seed: of the split by class, 60 % train and 20 % test, if there is no `split`.
     """
     nodes = read_table(folder, "nodes", ("id", "label", "split", "words"))
-    edges = read_table(folder, "edges", ("source", "target"))
+    edges = read_table(folder, "edges", ("source", "target"), may_be_empty=True)
     number = _number_ids(nodes)
     labels, class_names = _labels(nodes)
     graph = Graph(

@@ -43,13 +43,16 @@ class Table:
         return _where(self.path, self.lines[row])
 
 
-def read_table(folder: Path, stem: str, text_columns: Collection[str]) -> Table:
+def read_table(
+    folder: Path, stem: str, text_columns: Collection[str], may_be_empty: bool = False
+) -> Table:
     """Read `<stem>.parquet`, `<stem>.csv` or `<stem>.jsonl`, whichever is there.
 
     Args:
         folder: where to look.
         stem: the name without its ending.
         text_columns: the columns to leave as they are; all others must be numbers.
+        may_be_empty: whether no row at all is a table too, of empty text columns.
     """
     path = _find(folder, stem)
     lines: list[int] = []
@@ -63,6 +66,8 @@ def read_table(folder: Path, stem: str, text_columns: Collection[str]) -> Table:
             else:
                 array = _as_numbers(path, block_lines, column, values)
                 numbers.setdefault(column, []).append(array)
+    if not lines and may_be_empty:
+        return Table(path, [], {column: [] for column in text_columns}, {})
     if not lines:
         raise ValueError(f"{path} must have at least one row, got none")
     joined = {column: np.concatenate(parts) for column, parts in numbers.items()}

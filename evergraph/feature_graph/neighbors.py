@@ -82,7 +82,8 @@ class Neighbors:
 
     def slots(self, hops: int) -> Tensor:
         """The pair (item, hop) of each neighbor as one number, `owner * K + hop - 1`."""
-        return self.owner if self.hop is None else self.owner * hops + self.hop - 1
+        first = self.owner if hops == 1 else self.owner * hops
+        return first if self.hop is None else first + self.hop - 1
 
     def coefficients(self, num_items: int, hops: int, dtype: torch.dtype) -> Tensor:
         """`w / |N_k|` of Eq. (5) for every neighbor and edge component, `(N, W)`."""

@@ -26,10 +26,13 @@ class DER:
     strength: float = 0.5
     answers: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
-    def observe(self, learner: Learner, batch: Batch) -> None:
-        """Learn from a new batch."""
+    def check(self, learner: Learner, batch: Batch) -> None:
+        """Refuse items without a name."""
         if bool((batch.node < 0).any()):
             raise ValueError("DER finds its logits by the name of an item: set batch.node")
+
+    def observe(self, learner: Learner, batch: Batch) -> None:
+        """Learn from a new batch."""
         memory = learner.require_memory()
         for _ in range(learner.training.steps):
             learner.descend(learner.loss(batch))

@@ -42,6 +42,8 @@ class Joint:
             order = torch.from_numpy(learner.rng.permutation(len(everything)))
             for part in order.split(learner.training.replay_batch_size):
                 learner.descend(learner.loss(everything.select(part)))
+        if not learner.training.average_steps:
+            learner.averaged.clear()  # it is of the network before this
         self.fresh = True
 
     @property

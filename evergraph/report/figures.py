@@ -29,7 +29,7 @@ def learning_curve(result: dict[str, Any], path: Path) -> None:
 
 def accuracy_matrix(result: dict[str, Any], path: Path) -> None:
     """Accuracy on each test group after each task: dark columns stay dark if nothing is lost."""
-    matrix = np.array(result["accuracy_matrix"])
+    matrix = np.array(result["accuracy_matrix"], dtype=float)  # NaN where there is no test item
     figure = Figure(figsize=(1.6 + 0.6 * matrix.shape[1], 1.4 + 0.5 * len(matrix)), layout="tight")
     axes = figure.add_subplot()
     image = axes.imshow(matrix, vmin=0, vmax=1, cmap="Blues", aspect="auto")
