@@ -1,5 +1,6 @@
 """Lifelong learning on graphs that never stop growing."""
 
+from evergraph.batch import Batch
 from evergraph.continuum import Continuum, Settings
 from evergraph.feature_graph import Neighbors
 from evergraph.graph import Graph
@@ -32,6 +33,7 @@ __all__ = [
     "MAS",
     "AgeQuota",
     "Analytic",
+    "Batch",
     "ClassBalanced",
     "Continuum",
     "Finetune",

@@ -41,6 +41,10 @@ class Batch:
                     f"{name} must have shape ({size},) for {size} items, got {tuple(part.shape)}"
                 )
 
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.width))
+        return f"Batch({len(self)} items of {shape} features, {len(self.neighbors)} neighbors)"
+
     def __len__(self) -> int:
         return len(self.x)
 

@@ -45,7 +45,7 @@ def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]
     """Read what `write_checkpoint` wrote, and make sure that nothing is missing or changed."""
     path = Path(path)
     if not path.is_file():
-        raise CheckpointError(f"no checkpoint at {path}; start without --resume to make one")
+        raise CheckpointError(f"no checkpoint at {path}; save one first")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -71,5 +71,5 @@ def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
 def _damaged(path: Path, reason: str) -> str:
     return (
         f"checkpoint {path} is truncated or damaged ({reason}); restore it from a copy, or "
-        "start without --resume"
+        "start anew"
     )

@@ -35,6 +35,12 @@ class Dataset:
     origin: str
     generated: bool = False
 
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.name!r}, {self.graph.num_nodes:,} nodes, {len(self.train):,} to "
+            f"train, {len(self.test):,} to test)"
+        )
+
     def __post_init__(self) -> None:
         """Reject splits that leave the graph, repeat a node, overlap or lack labels."""
         for part, nodes in (("train", self.train), ("test", self.test)):

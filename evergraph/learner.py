@@ -319,6 +319,11 @@ class Learner:
             )
 
     def _check_width(self, batch: Batch) -> None:
+        if not isinstance(batch, Batch):
+            raise TypeError(
+                f"a learner takes a Batch, as a Continuum gives them, got {type(batch).__name__}; "
+                "loop over a stream, or use evaluate"
+            )
         if self._width is not None and batch.width != self._width:
             raise ValueError(
                 f"items must keep the shape {self._width} that the stream began with, "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -97,6 +97,8 @@ class Shelf:
 class Rule(Protocol):
     """Which items stay; its own numbers must fit into JSON."""
 
+    name: ClassVar[str]  # of the memory that has this rule
+
     def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
         """Put what is worth it on the shelf, and take off what is too much."""
         ...
@@ -116,8 +118,10 @@ class Memory:
         self._rng = np.random.default_rng(seed)
 
     def __repr__(self) -> str:
-        shelf, rule = self._shelf, type(self._rule).__name__
-        return f"{rule}(capacity={shelf.capacity}, capacity_bytes={shelf.capacity_bytes})"
+        shelf = self._shelf
+        return (
+            f"{self._rule.name}(capacity={shelf.capacity}, capacity_bytes={shelf.capacity_bytes})"
+        )
 
     def __len__(self) -> int:
         return len(self._shelf.items)
@@ -158,6 +162,8 @@ class Memory:
 class _Smallest:
     """Keep the items with the smallest random keys."""
 
+    name: ClassVar[str] = "Reservoir"
+
     def __init__(self) -> None:
         self.threshold = math.inf  # the smallest key that ever had to go
 
@@ -190,6 +196,8 @@ def Reservoir(  # noqa: N802 - reads as the kind of memory it makes
 
 class _SmallestOfEach:
     """Keep the items with the smallest random keys, as many of each class."""
+
+    name: ClassVar[str] = "ClassBalanced"
 
     def __init__(self) -> None:
         self.thresholds: dict[str, float] = {}  # by label, as JSON wants it
@@ -229,6 +237,8 @@ def ClassBalanced(  # noqa: N802
 
 class _EqualAges:
     """Keep as many items of each span of age."""
+
+    name: ClassVar[str] = "AgeQuota"
 
     def __init__(self) -> None:
         self.seen = 0
@@ -278,6 +288,8 @@ def AgeQuota(  # noqa: N802
 
 class _Random:
     """Put the new in, throw random ones out."""
+
+    name: ClassVar[str] = "UniformEviction"
 
     def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
         for item in batch:

@@ -121,7 +121,7 @@ def test_a_run_killed_at_random_moments_ends_the_same(tmp_path):
         (["--method", "replya"], "method must be one of"),
         (["--scenario", "classes"], "scenario must be one of"),
         (["--memory", "0", "--method", "replay"], "capacity must be at least 1, got 0"),
-        (["--class-order", "a,b"], "labels separated by commas, got 'a,b'"),
+        (["--class-order", "a,b"], "labels separated by commas, as numbers such as 2,0,1"),
         (["--class-order", "0,1"], "name each class"),
         (["--resume"], "--resume needs --checkpoint"),
         (["--model", "gpt"], "model must be one of fgn"),

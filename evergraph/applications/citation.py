@@ -198,7 +198,10 @@ def _mean(scores: Iterable[tuple[float, int]], balanced: bool) -> float:
 
 def kept_bytes(learner: Learner) -> int:
     """What a learner keeps of the past, beside its network."""
-    own = getattr(learner.method, "nbytes", 0)
+    method = learner.method
+    own = getattr(method, "nbytes", None)
+    if own is None:
+        own = sum(tensor.nbytes for tensor in method.state()[0].values())
     return int(own) + (0 if learner.memory is None else learner.memory.nbytes)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from evergraph import __version__
 from evergraph.cli.action import action
 from evergraph.cli.action_tables import bench_action, bench_action_stream, paper_action
 from evergraph.cli.bench import bench
@@ -23,8 +26,20 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Lifelong learning on graphs that never stop growing.",
+    invoke_without_command=True,
 )
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """Lifelong learning on graphs that never stop growing."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 for command in (run, compare, tune, datasets):
     app.command()(command)
 bench.command("action")(bench_action)

@@ -164,7 +164,10 @@ def compare(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run every model with every method on the same stream, and print one table."""
+    """Run the given models with the given methods on the same stream, and print one table.
+
+    By default FGN with seven methods; models and methods are those of `evergraph run`.
+    """
     from evergraph.applications.setup import Config
 
     evidence = provenance()
@@ -287,5 +290,6 @@ def _class_order(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise ValueError(
-            f"--class-order must be labels separated by commas, got {text!r}"
+            f"--class-order must be labels separated by commas, as numbers such as 2,0,1 (names "
+            f"are numbered in sorted order), got {text!r}"
         ) from error

@@ -52,6 +52,10 @@ def follow_run(
     """Run all seeds with the current accuracy in the progress display."""
     from evergraph.applications import citation
 
+    if resume and checkpoint is not None:
+        there = checkpoint.exists()
+        words = f"going on from {checkpoint}" if there else f"no {checkpoint} yet: from the start"
+        shown.console.print(words, style="dim")
     total = len(data.train) * config.passes
     task = shown.add_task("", total=total * seeds)
 
@@ -85,6 +89,10 @@ def run_table(results: list[dict[str, Any]]) -> Table:
         title = f"{config['dataset']}, regular, {config['epochs']} passes"
     if config["protocol"] != "paper":
         title = f"{config['dataset']}, {config['scenario']}-incremental, {config['protocol']}"
+
+    def spread(result: dict[str, Any]) -> str:
+        return f" ± {result['accuracy_sd']:.3f}" if len(result["seeds"]) > 1 else ""
+
     table = Table(title=title)
     table.add_column("model, method")
     field = config["protocol"] != "paper"
@@ -97,7 +105,7 @@ def run_table(results: list[dict[str, Any]]) -> Table:
             f"{config['model']}, {config['method']}",
             f"[bold]{result['average_accuracy_mean']:.3f}[/bold]"
             if field
-            else f"[bold]{result['accuracy_mean']:.3f}[/bold] ± {result['accuracy_sd']:.3f}",
+            else f"[bold]{result['accuracy_mean']:.3f}[/bold]{spread(result)}",
             f"{result['average_forgetting_mean' if field else 'forgetting_mean']:.3f}",
             f"{result['seconds']:.1f}",
             f"{result['items_per_second']:,.0f}",
@@ -106,5 +114,6 @@ def run_table(results: list[dict[str, Any]]) -> Table:
     meaning = "forgetting: best minus last, mean of tasks"
     if field:
         meaning = "AP: mean accuracy over classes at the end; AF: last minus first, mean of tasks"
-    table.caption = f"{len(results[0]['seeds'])} seeds; {meaning}"
+    count = len(results[0]["seeds"])
+    table.caption = f"{count} seed{'s' if count > 1 else ''}; {meaning}"
     return table

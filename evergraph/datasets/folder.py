@@ -21,7 +21,7 @@ def read_folder(folder: Path, *, directed: bool = False, seed: int = 0) -> Datas
     """Read `nodes` and `edges`, each a Parquet, CSV or JSONL file.
 
     Columns of `nodes`: `id`; `label` (optional: integers, or names, numbered in sorted order;
-    empty means unknown); `time` (optional: numbers); `split` (optional: train, test or empty);
+    empty means unknown); `time` (optional: numbers); `split` (optional: train, test, val or empty);
     and the features, either `words` (a list, or text with blanks between; integers are feature
     numbers, other words are numbered in sorted order, repeats are counted) or all other columns,
     which must be numbers (`x0`, `x1`, ... are taken in that order).
@@ -101,9 +101,9 @@ def _split(nodes: Table, labels: Tensor | None, seed: int) -> tuple[Tensor, Tens
         return split_by_class(labels, seed=seed)
     parts = ["" if value is None else str(value).strip() for value in nodes.texts["split"]]
     for row, part in enumerate(parts):
-        if part not in ("train", "test", "valid", ""):
+        if part not in ("train", "test", "valid", "val", ""):
             raise ValueError(
-                f"{nodes.where(row)}: split must be train, test, valid or empty, got {part!r}"
+                f"{nodes.where(row)}: split must be train, test, val or empty, got {part!r}"
             )
         if part in ("train", "test") and labels[row] < 0:
             raise ValueError(f"{nodes.where(row)}: a {part} node must have a label, got none")
