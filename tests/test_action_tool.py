@@ -1,5 +1,6 @@
 """The recognizer, predictions while samples come, experiments, and the commands."""
 
+import csv
 import io
 import json
 
@@ -523,3 +524,73 @@ def test_paper_action_on_other_data(tmp_path, monkeypatch):
     assert "| mlp | 0.645 |" in out.with_suffix(".md").read_text()
     again = invoke(*arguments, *more, "--tables", "regular,lifelong", "--only-show", "--json")
     assert json.loads(again.stdout) == cells
+
+
+def own_recordings(folder, names, seconds=20.0, sensors=("arm",)):
+    """CSV files of one signal per sensor at 25 Hz, named as given."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    time = np.arange(0, seconds, 0.04)
+    for place, name in enumerate(names):
+        signal = np.sin(time * (place + 1)) + rng.normal(size=len(time)) / 9
+        text = ",".join(["time", *(f"{sensor}.x" for sensor in sensors)])
+        columns = [time, *([signal] * len(sensors))]
+        rows = (",".join(f"{value:.3f}" for value in row) for row in zip(*columns, strict=True))
+        (folder / name).write_text("\n".join([text, *rows]))
+    return folder
+
+
+SMALL_TRAINING = ("--model", "mlp", "--epochs", 1, "--json")
+
+
+def test_held_back_parts_that_are_too_short_are_told_before_training(tmp_path):
+    folder = own_recordings(tmp_path / "short", ["walk-ann-1.csv", "run-ann-1.csv"], seconds=8)
+    told = invoke("action", "train", folder, "--out", tmp_path / "m", *SMALL_TRAINING)
+    assert told.exit_code == 2
+    assert "must have a window of 50 samples to test on" in " ".join(told.output.split())
+    more = invoke(
+        "action", "train", folder, "--out", tmp_path / "m", "--split", "none", *SMALL_TRAINING
+    )
+    assert more.exit_code == 0, more.output
+
+
+def test_an_activity_of_somebody_left_out_is_not_known(tmp_path):
+    names = ["walk-ann-1.CSV", "run-ann-1.csv", "walk-bob-1.csv", "jump-bob-1.csv"]
+    folder = own_recordings(tmp_path / "own", names)
+    command = ["action", "train", folder, "--out", tmp_path / "m", *SMALL_TRAINING]
+    told = invoke(*command, "--leave-out", "bob")
+    assert told.exit_code == 0, told.output
+    assert any("Not tested" in note and "jump" in note for note in json.loads(told.stdout)["notes"])
+    assert list(Recognizer.load(tmp_path / "m").activities) == ["run", "walk"]
+    told = invoke("action", "learn", tmp_path / "m", folder / "jump-bob-1.csv", "--json")
+    assert json.loads(told.stdout)["new_activities"] == ["jump"]
+    nobody = invoke(*command, "--leave-out", "ann,bob,")
+    assert nobody.exit_code == 2
+    assert "must leave somebody to learn from" in " ".join(nobody.output.split())
+
+
+def test_sensors_that_only_some_files_have_are_noted(tmp_path):
+    folder = own_recordings(tmp_path / "own", ["a-ann.csv"])
+    more = own_recordings(tmp_path / "more", ["b-bob.csv"], sensors=("arm", "leg"))
+    (more / "b-bob.csv").rename(folder / "b-bob.csv")
+    told = invoke("action", "train", folder, "--out", tmp_path / "m", *SMALL_TRAINING)
+    assert told.exit_code == 0, told.output
+    assert "b-bob.csv: left out, as not in a-ann.csv: leg" in json.loads(told.stdout)["notes"]
+
+
+def test_odd_names_and_places(tmp_path):
+    folder = own_recordings(tmp_path / "own", ["walk, fast [old]-ann.csv", "run-ann.csv"])
+    taken = tmp_path / "file"
+    taken.write_text("mine")
+    told = invoke("action", "train", folder, "--out", taken, *SMALL_TRAINING)
+    assert told.exit_code == 2
+    assert taken.read_text() == "mine"
+    command = ["action", "train", folder, "--out", tmp_path / "m", "--model", "mlp", "--epochs", 2]
+    told = invoke(*command)
+    assert "walk, fast [old]" in told.stdout
+    told = invoke("action", "predict", tmp_path / "m", folder / "walk, fast [old]-ann.csv")
+    rows = list(csv.reader(io.StringIO(told.stdout)))
+    assert {len(row) for row in rows} == {4}
+    assert {row[1] for row in rows[1:]} <= {"run", "walk, fast [old]"}
+    refused = invoke("action", "learn", tmp_path / "m", folder / "run-ann.csv", "--epochs", -1)
+    assert refused.exit_code == 2

@@ -71,7 +71,7 @@ def train(
     split: Split = "time",
     leave_out: LeaveOut = "",
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
-    threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Learn activities from recordings, test on what was held back, write a model folder.
@@ -85,19 +85,22 @@ def train(
     with complaints(), progress(as_json) as shown:
         everything = _load(data, rate, shown)
         training, testing = _divide(everything, split, leave_out)
+        known, notes = _known(training, testing, length)
         settings = Settings(
             model=model, epochs=epochs, length=length, stride=stride, memory=memory,
             memory_bytes=memory_bytes, disturb=disturb, seed=seed,
         )  # fmt: skip
-        recognizer = Recognizer(everything.layout, everything.activities, settings)
+        out.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the work
+        recognizer = Recognizer(everything.layout, known, settings)
         skipped = _learn(recognizer, list(training.recordings), epochs, False, shown)
-        score = None if testing is None else recognizer.evaluate(testing.recordings)
         recognizer.save(out)
-    if score is not None:
-        confusion_matrix(score.confusion, score.activities, out / "confusion.png")
-        (out / "score.json").write_text(json.dumps(asdict(score), indent=1) + "\n")
+        score = None
+        if testing is not None:
+            score = recognizer.evaluate([r for r in testing.recordings if r.activity in known])
+            confusion_matrix(score.confusion, score.activities, out / "confusion.png")
+            (out / "score.json").write_text(json.dumps(asdict(score), indent=1) + "\n")
     tell(
-        {"model": str(out), "notes": list(everything.notes), "skipped": skipped},
+        {"model": str(out), "notes": [*everything.notes, *notes], "skipped": skipped},
         score,
         as_json,
         f"{everything.name}, {model}",
@@ -125,8 +128,9 @@ def evaluate(
         everything = same_layout(found, recognizer.layout)
         _, testing = _divide(everything, split, leave_out)
         score = recognizer.evaluate((testing or everything).recordings)
-    if picture is not None:
-        confusion_matrix(score.confusion, score.activities, picture)
+        if picture is not None:
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            confusion_matrix(score.confusion, score.activities, picture)
     tell({"model": str(model), "notes": list(everything.notes)}, score, as_json, everything.name)
 
 
@@ -180,7 +184,9 @@ def learn(
     activity: Annotated[
         str, typer.Option(help="What it shows, if neither a column nor its name tells.")
     ] = "",
-    epochs: Annotated[int | None, typer.Option(help="Passes over the new recording.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes over the new recording.")
+    ] = None,
     rescale: Annotated[
         bool, typer.Option(help="Let the scale of the signals follow the new recording too.")
     ] = False,
@@ -253,11 +259,29 @@ def _divide(data: Recordings, split: str, leave_out: str) -> tuple[Recordings, R
     from evergraph.applications.action.windows import split_in_time
 
     if leave_out:
-        gone = [name.strip() for name in leave_out.split(",")]
+        gone = [name.strip() for name in leave_out.split(",") if name.strip()]
+        if set(gone) >= set(data.subjects):
+            raise ValueError(f"--leave-out must leave somebody to learn from, got {leave_out!r}")
         return data.without(gone), data.of(gone)
     if split not in ("time", "none"):
         raise ValueError(f"split must be time or none, got {split!r}")
     return split_in_time(data) if split == "time" else (data, None)
+
+
+def _known(
+    training: Recordings, testing: Recordings | None, length: int
+) -> tuple[tuple[str, ...], list[str]]:
+    """The activities that can be learned, and a note on those that are only held back."""
+    known = {one.activity for one in training.recordings if len(one) >= length}
+    held = () if testing is None else testing.recordings
+    if held and not any(len(one) >= length and one.activity in known for one in held):
+        raise ValueError(
+            f"what is held back must have a window of {length} samples to test on, but has none; "
+            "use --split none, --leave-out or a shorter --length"
+        )
+    only = sorted({one.activity for one in held} - known)
+    note = f"Not tested, because nothing like it is left to learn from: {', '.join(only)}"
+    return tuple(name for name in training.activities if name in known), [note] if only else []
 
 
 def _learn(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -20,7 +23,10 @@ def line(made: Prediction, as_json: bool) -> str:
     """A prediction as a line of CSV or JSON."""
     if as_json:
         return json.dumps(asdict(made))
-    return f"{made.time:.3f},{made.activity},{made.probability:.4f},{'+'.join(made.missing)}"
+    text = StringIO()
+    row = f"{made.time:.3f}", made.activity, f"{made.probability:.4f}", "+".join(made.missing)
+    csv.writer(text, lineterminator="").writerow(row)
+    return text.getvalue()
 
 
 def remark(follower: Any, source: str, recognizer: Recognizer) -> None:
@@ -71,10 +77,10 @@ def tell(about: dict[str, Any], score: Score | None, as_json: bool, title: str) 
         for name in ("activity", "recall", "precision"):
             table.add_column(name, justify="left" if name == "activity" else "right")
         for name, recall in score.recall.items():
-            table.add_row(name, f"{recall:.3f}", f"{score.precision[name]:.3f}")
+            table.add_row(escape(name), f"{recall:.3f}", f"{score.precision[name]:.3f}")
         console.print(table)
     if about.get("skipped"):
         console.print(f"{about['skipped']} recordings were shorter than a window.", style="yellow")
     for note in about["notes"]:
-        console.print(note, style="dim")
+        console.print(escape(note), style="dim")
     console.print(f"The model is in {about['model']}/", style="dim")

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -75,8 +76,8 @@ def complaints() -> Iterator[None]:
 
     try:
         yield
-    except (ValueError, FileNotFoundError, FloatingPointError, DatasetNotFound) as error:
-        Console(stderr=True).print(f"[red]Error:[/red] {error}", highlight=False)
+    except (ValueError, OSError, FloatingPointError, DatasetNotFound) as error:
+        Console(stderr=True).print(f"[red]Error:[/red] {escape(str(error))}", highlight=False)
         raise typer.Exit(2) from error
 
 

@@ -25,6 +25,10 @@ MatcherFile = Annotated[
     typer.Option("--matcher", help="A matcher from `match train`; default: the one we ship."),
 ]
 DetectorName = Annotated[str, typer.Option("--detector", help="`sift` or `orb`.")]
+OtherDetector = Annotated[
+    str | None,
+    typer.Option("--detector", help="`sift` or `orb`; by default the matcher's own, or sift."),
+]
 Points = Annotated[int, typer.Option(min=1, help="Points of each image at the most.")]
 Threshold = Annotated[
     float | None,
@@ -40,7 +44,7 @@ def match_pair(
         "out"
     ),
     matcher: MatcherFile = None,
-    detector: DetectorName = "sift",
+    detector: OtherDetector = None,
     points: Points = 1024,
     threshold: Threshold = None,
     as_json: AsJson = False,
@@ -108,12 +112,12 @@ def match_video(
         ),
     ] = False,
     memory: Annotated[int, typer.Option(help="Candidates that are kept for replay.")] = 2000,
-    width: Annotated[int, typer.Option(help="Larger frames are scaled down to it.")] = 640,
+    width: Annotated[int, typer.Option(min=32, help="Larger frames are scaled down to it.")] = 640,
     save: Annotated[
         Path | None, typer.Option(help="Write the matcher after learning here.")
     ] = None,
     matcher: MatcherFile = None,
-    detector: DetectorName = "sift",
+    detector: OtherDetector = None,
     points: Points = 512,
     threshold: Threshold = None,
     out: Out = None,
@@ -217,7 +221,7 @@ def match_evaluate(
     count: Annotated[int, typer.Option("--pairs", min=1, help="Pairs at the most.")] = 200,
     apart: Annotated[int, typer.Option(min=1, help="Frames between the two of a pair.")] = 1,
     matcher: MatcherFile = None,
-    detector: DetectorName = "sift",
+    detector: OtherDetector = None,
     points: Points = 512,
     threshold: Threshold = None,
     out: Out = None,
@@ -274,7 +278,7 @@ def match_render(
 
 def open_matcher(
     path: Path | None,
-    detector: str,
+    detector: str | None,
     points: int,
     threshold: float | None = None,
     online: Any = None,
@@ -284,11 +288,11 @@ def open_matcher(
     from evergraph.applications.matching.matcher import Matcher
 
     shipped = path is None
-    tool = Matcher.pretrained(detector) if shipped else Matcher.load(path)  # type: ignore[arg-type]
+    tool = Matcher.pretrained(detector or "sift") if shipped else Matcher.load(path)  # type: ignore[arg-type]
     if threshold is not None and isinstance(tool.arrangement, CandidateArrangement):
         found = tool.arrangement
         tool.arrangement = replace(found, threshold=threshold)
-    return Matcher(tool.arrangement, tool.detector, points, online)
+    return Matcher(tool.arrangement, detector or tool.detector, points, online)  # type: ignore[arg-type]
 
 
 def quiet_threads() -> None:

@@ -31,7 +31,7 @@ def read_folder(
         rate: samples per second to work with.
         progress: called with the files read and all files.
     """
-    paths = sorted(p for p in folder.iterdir() if p.suffix in (".csv", ".parquet"))
+    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".csv", ".parquet"))
     if not paths:
         raise ValueError(f"{folder} must hold recordings as .csv or .parquet files, but has none")
     made: list[Recording] = []
@@ -41,6 +41,12 @@ def read_folder(
         header, block = read_file(path)
         if layout is None:
             layout = Layout(header.sensors, header.channels, rate)
+        extra = [name for name in header.sensors if name not in layout.sensors]
+        extra += [name for name in header.channels if name not in layout.channels]
+        if extra:
+            notes.append(f"{path.name}: left out, as not in {paths[0].name}: {', '.join(extra)}")
+        if header.ignored:
+            notes.append(f"{path.name}: columns left out: {', '.join(header.ignored)}")
         made += recordings_of(path, header, block, layout, notes)
         progress(number + 1, len(paths))
     assert layout is not None

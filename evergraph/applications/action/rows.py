@@ -226,7 +226,7 @@ class Rows:
 
 def read_file(path: Path) -> tuple[Header, Block]:
     """All rows of a CSV or Parquet file."""
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return _read_parquet(path)
     with path.open(newline="", encoding="utf-8") as file:
         rows = Rows(file, str(path))
@@ -270,7 +270,9 @@ def _read_parquet(path: Path) -> tuple[Header, Block]:
     def texts(place: int) -> list[str]:
         if place < 0:
             return [""] * table.num_rows
-        return [str(value or "").strip() for value in table.column(place).to_pylist()]
+        return [
+            "" if value is None else str(value).strip() for value in table.column(place).to_pylist()
+        ]
 
     time = numbers(header.time)
     wrong = np.flatnonzero(~(np.diff(time, prepend=-np.inf) > 0))

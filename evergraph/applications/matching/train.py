@@ -91,7 +91,7 @@ def _data(
         return shuffled[held:], shuffled[:held], [one.name for one in sequences(folder)]
     else:
         paths = list_images(folder)
-        held = len(paths) // 5
+        held = max(len(paths) // 5, 1) if len(paths) > 1 else 0
         parts = [[read_image(p) for p in part] for part in (paths[held:], paths[:held] or paths)]
         names = [path.name for path in paths[held:]]
     learn, valid = (
