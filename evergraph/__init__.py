@@ -1,12 +1,12 @@
 """Lifelong learning on graphs that never stop growing."""
 
-from evergraph.batch import Batch
-from evergraph.continuum import Continuum, Settings
+from evergraph.stream.batch import Batch
+from evergraph.stream.continuum import Continuum, Settings
 from evergraph.feature_graph import Neighbors
-from evergraph.graph import Graph
-from evergraph.learner import Learner
-from evergraph.memory import AgeQuota, ClassBalanced, Reservoir, UniformEviction
-from evergraph.methods import (
+from evergraph.graph.graph import Graph
+from evergraph.learn.learner import Learner
+from evergraph.learn.memory import AgeQuota, ClassBalanced, Reservoir, UniformEviction
+from evergraph.learn.methods import (
     AGEM,
     DER,
     EWC,
@@ -18,9 +18,9 @@ from evergraph.methods import (
     LwF,
     Replay,
 )
-from evergraph.models import FGN
-from evergraph.sparse import SparseRows
-from evergraph.training import Training
+from evergraph.nn.fgn import FGN
+from evergraph.graph.rows import SparseRows
+from evergraph.learn.training import Training
 
 __version__ = "0.1.0"
 

@@ -3,8 +3,8 @@
 import cv2
 import numpy as np
 
-from evergraph.applications.matching.features import ImageFeatures
-from evergraph.applications.matching.truth import homography_pair
+from evergraph.apps.matching.features import ImageFeatures
+from evergraph.apps.matching.truth import homography_pair
 
 
 def random_features(points=40, width=8, seed=0):

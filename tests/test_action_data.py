@@ -7,15 +7,15 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from evergraph.applications.action import dsads, ward
-from evergraph.applications.action.folder import read_folder
-from evergraph.applications.action.generate import Settings, generate
-from evergraph.applications.action.recording import Layout, Recording, Recordings, fill
-from evergraph.applications.action.resample import Resampler, check_rate
-from evergraph.applications.action.rows import Arriving, Rows, parse_header
-from evergraph.applications.action.sources import load
-from evergraph.applications.action.streams import schedule
-from evergraph.applications.action.windows import Windowing, as_batch, cut, nodes, split_in_time
+from evergraph.apps.action import dsads, ward
+from evergraph.apps.action.folder import read_folder
+from evergraph.apps.action.generate import Settings, generate
+from evergraph.apps.action.recording import Layout, Recording, Recordings, fill
+from evergraph.apps.action.resample import Resampler, check_rate
+from evergraph.apps.action.rows import Arriving, Rows, parse_header
+from evergraph.apps.action.sources import load
+from evergraph.apps.action.streams import schedule
+from evergraph.apps.action.windows import Windowing, as_batch, cut, nodes, split_in_time
 
 # -- WARD and DSADS in their exact layouts --------------------------------------------------
 

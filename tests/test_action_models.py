@@ -3,23 +3,23 @@
 import pytest
 import torch
 
-from evergraph.applications.action.disturbance import Disturbance, rotations, triples
-from evergraph.applications.action.models import (
+from evergraph.apps.action.disturbance import Disturbance, rotations, triples
+from evergraph.apps.action.models import (
     ConvolutionBlock,
     GraphNetwork,
     WindowGraph,
     attend,
     neighborhoods,
 )
-from evergraph.applications.action.networks import NETWORKS, network
-from evergraph.applications.action.plain import Convolutions, Perceptron, signals
-from evergraph.applications.action.propagation import propagated
-from evergraph.applications.action.recording import Layout
-from evergraph.applications.action.scaling import Standardize
-from evergraph.applications.action.statistics import window_statistics
+from evergraph.apps.action.networks import NETWORKS, network
+from evergraph.apps.action.plain import Convolutions, Perceptron, signals
+from evergraph.apps.action.propagation import propagated
+from evergraph.apps.action.recording import Layout
+from evergraph.apps.action.scaling import Standardize
+from experiments.action_statistics import window_statistics
 from evergraph.feature_graph import Neighbors, feature_adjacency, feature_graph, normalize
-from evergraph.layers import FeatureAttention
-from evergraph.models import FGN
+from evergraph.nn.layers import FeatureAttention
+from evergraph.nn.fgn import FGN
 
 LAYOUT = Layout(("a", "b", "c"), ("x", "y"), 25.0)
 

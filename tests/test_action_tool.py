@@ -9,12 +9,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from evergraph.applications.action.experiment import Config, Record, divide, run, summarize
-from evergraph.applications.action.generate import Settings as Made
-from evergraph.applications.action.generate import generate
-from evergraph.applications.action.online import Follower, follow
-from evergraph.applications.action.recognizer import FILE, Recognizer, Settings
-from evergraph.applications.action.tables import (
+from experiments.action_experiment import Config, Record, divide, run, summarize
+from evergraph.apps.action.generate import Settings as Made
+from evergraph.apps.action.generate import generate
+from evergraph.apps.action.online import Follower, follow
+from evergraph.apps.action.recognizer import FILE, Recognizer, Settings
+from experiments.action_tables import (
     Ledger,
     best_for_subjects,
     best_rates,
@@ -24,10 +24,10 @@ from evergraph.applications.action.tables import (
     search,
     search_subjects,
 )
-from evergraph.applications.action.windows import nodes
-from evergraph.bench.action import cost
+from evergraph.apps.action.windows import nodes
+from benchmarks.action import cost
 from evergraph.cli import app
-from evergraph.report import action_figures, action_tables
+from experiments import action_figures, action_report as action_tables
 
 SMALL = Made(sensors=2, channels=2, activities=3, subjects=2, trials=1, seconds=20.0, noise=0.2)
 QUICK = Settings(length=20, stride=10, batch_size=20, epochs=4, memory=400)
@@ -314,8 +314,8 @@ def test_settings_for_people_left_out_come_from_others(monkeypatch):
         learned_from.append((config.left_out, set(ready.data.subjects)))
         return run(config, data, seed, follow, ready)
 
-    monkeypatch.setattr("evergraph.applications.action.tables.run", spy)
-    monkeypatch.setattr("evergraph.applications.action.tables.UNSEEN", ("mlp",))
+    monkeypatch.setattr("experiments.action_tables.run", spy)
+    monkeypatch.setattr("experiments.action_tables.UNSEEN", ("mlp",))
     trials = list(search_subjects(eight, lambda *_: None))
     assert all(set(out).isdisjoint(people) for out, people in learned_from)
     assert len(learned_from) == 36
@@ -357,7 +357,7 @@ def test_rates_are_searched_on_the_stream_with_the_same_trials_for_all(data, mon
         best = 1e-3 if config.model == "fgn" else 4e-3
         return Record(accuracy=(config.lr == best) - 0.1 * seed), None
 
-    monkeypatch.setattr("evergraph.applications.action.tables.run", fake)
+    monkeypatch.setattr("experiments.action_tables.run", fake)
     trials = list(search(data, "lifelong", lambda *_: None))
     assert set(looked) == {("paper", True, 48)}
     assert {sum(t["model"] == name for t in trials) for name in ("fgn", "gat", "mlp")} == {6}
@@ -511,7 +511,7 @@ def test_too_short_to_tell(model, data):
 
 
 def test_paper_action_on_other_data(tmp_path, monkeypatch):
-    from evergraph.applications.action import tables
+    from evergraph.apps.action import tables
 
     monkeypatch.setattr(tables, "MODELS", ("mlp",))
     out = tmp_path / "action.json"

@@ -6,10 +6,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from evergraph.bench import growth
-from evergraph.bench.batches import bags_of_words, dense_embeddings
-from evergraph.bench.measure import milliseconds, peak_mb
-from evergraph.bench.speed import speed
+from benchmarks import growth
+from benchmarks.batches import bags_of_words, dense_embeddings
+from benchmarks.measure import milliseconds, peak_mb
+from benchmarks.speed import speed
 from evergraph.cli import app
 
 KEYS = {

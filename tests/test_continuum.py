@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from evergraph.batch import Batch, concatenate
-from evergraph.continuum import Continuum, Settings, class_orders, validation_split
+from evergraph.stream.batch import Batch, concatenate
+from evergraph.stream.continuum import Continuum, Settings, class_orders, validation_split
 from evergraph.datasets import generate
 from evergraph.feature_graph import Neighbors, feature_graph
-from evergraph.sparse import SparseRows
+from evergraph.graph.rows import SparseRows
 
 
 @pytest.fixture(scope="module")

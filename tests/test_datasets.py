@@ -23,7 +23,7 @@ import torch
 from evergraph import datasets
 from evergraph.datasets import DatasetCorrupt, DatasetNotFound, available, fetch, load
 from evergraph.datasets.catalog import SOURCES, Source
-from evergraph.sparse import SparseRows
+from evergraph.graph.rows import SparseRows
 
 FILES = {"toy.a": b"first file", "toy.b": b"second file" * 1000}
 

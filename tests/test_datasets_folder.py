@@ -17,7 +17,7 @@ import torch
 
 from evergraph.datasets import from_networkx, from_pyg, load
 from evergraph.datasets import tables as tables_module
-from evergraph.sparse import SparseRows
+from evergraph.graph.rows import SparseRows
 
 Columns = dict[str, Sequence[Any]]
 FORMATS = ["csv", "jsonl", "parquet"]

@@ -19,7 +19,7 @@ from evergraph.datasets.linqs import read_linqs
 from evergraph.datasets.npz import read_npz
 from evergraph.datasets.ogb import read_ogb
 from evergraph.datasets.planetoid import read_planetoid
-from evergraph.sparse import SparseRows
+from evergraph.graph.rows import SparseRows
 
 RNG = np.random.default_rng(0)
 

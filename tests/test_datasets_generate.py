@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from evergraph.datasets.generate import PRESETS, Growth, generate
-from evergraph.sparse import SparseRows
+from evergraph.graph.rows import SparseRows
 
 SMALL = Growth(nodes=600, citations=5.0, classes=4, features=80)
 DENSE = replace(SMALL, words=0.0, features=16)

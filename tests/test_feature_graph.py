@@ -22,7 +22,7 @@ from evergraph.feature_graph import (
     sgnroot,
 )
 from evergraph.feature_graph.equations import NORMALIZATIONS
-from evergraph.sparse import SparseRows
+from evergraph.graph.rows import SparseRows
 
 FORMS = ("dense", "support", "support-torch")
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from evergraph.dataset import Dataset, encode_labels, split_by_class
-from evergraph.graph import Graph
-from evergraph.neighborhood import Neighborhood
-from evergraph.sparse import SparseRows
+from evergraph.graph.dataset import Dataset, encode_labels, split_by_class
+from evergraph.graph.graph import Graph
+from evergraph.graph.hops import Neighborhood
+from evergraph.graph.rows import SparseRows
 
 Walk = dict[int, tuple[int, Tensor]]  # node -> hop, weight of the path
 

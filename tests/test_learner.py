@@ -8,20 +8,20 @@ import pytest
 import torch
 from sklearn.feature_selection import f_classif
 
-from evergraph.baselines import Baseline
-from evergraph.batch import concatenate
-from evergraph.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from evergraph.continuum import Continuum, Settings
+from evergraph.nn.baselines import Baseline
+from evergraph.stream.batch import concatenate
+from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from evergraph.stream.continuum import Continuum, Settings
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
-from evergraph.embedding import fixed_embedding
-from evergraph.learner import Learner
-from evergraph.memory import Reservoir
-from evergraph.methods import METHODS, Analytic, Finetune, Replay
-from evergraph.methods.gem import nearest_step
-from evergraph.models import FGN
-from evergraph.sparse import SparseRows
-from evergraph.training import Training
+from evergraph.feature_graph.embedding import fixed_embedding
+from evergraph.learn.learner import Learner
+from evergraph.learn.memory import Reservoir
+from evergraph.learn.methods import METHODS, Analytic, Finetune, Replay
+from evergraph.learn.methods.gem import nearest_step
+from evergraph.nn.fgn import FGN
+from evergraph.graph.rows import SparseRows
+from evergraph.learn.training import Training
 
 
 @pytest.fixture(scope="module")

@@ -9,21 +9,21 @@ import pytest
 import torch
 from matching_scenes import easy_pair, random_features, texture
 
-from evergraph.applications.matching import baselines
-from evergraph.applications.matching.arrangements import CandidateArrangement, graph_tensors
-from evergraph.applications.matching.candidates import NAMES, NUM_FEATURES, Proposal, propose
-from evergraph.applications.matching.decide import Matches, best_cut, one_to_one
-from evergraph.applications.matching.evaluate import areas, evaluate, judge, tolerance_curve
-from evergraph.applications.matching.features import canonical_order, detect, features
-from evergraph.applications.matching.images import read_image, to_gray
-from evergraph.applications.matching.matcher import Matcher
-from evergraph.applications.matching.network import (
+from evergraph.apps.matching import baselines
+from evergraph.apps.matching.arrangements import CandidateArrangement, graph_tensors
+from evergraph.apps.matching.candidates import NAMES, NUM_FEATURES, Proposal, propose
+from evergraph.apps.matching.decide import Matches, best_cut, one_to_one
+from evergraph.apps.matching.evaluate import areas, evaluate, judge, tolerance_curve
+from evergraph.apps.matching.features import canonical_order, detect, features
+from evergraph.apps.matching.images import read_image, to_gray
+from evergraph.apps.matching.matcher import Matcher
+from evergraph.apps.matching.network import (
     KINDS,
     CandidateNetwork,
     as_batch,
     probability,
 )
-from evergraph.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.feature_graph import feature_adjacency, propagate
 
 

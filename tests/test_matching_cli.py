@@ -8,7 +8,7 @@ import pytest
 from matching_scenes import texture
 from typer.testing import CliRunner
 
-from evergraph.applications.matching import render
+from evergraph.apps.matching import render
 from evergraph.cli import app
 
 runner = CliRunner()

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from matching_scenes import easy_pair, random_features, texture
 
-from evergraph.applications.matching import hpatches, photographs, render, stereo, tartanair
-from evergraph.applications.matching.homography import Views, album_pairs, pairs, photometric
-from evergraph.applications.matching.sources import judged_pairs, layout_of, video_pairs
-from evergraph.applications.matching.truth import warp
+from evergraph.apps.matching import hpatches, photographs, render, stereo, tartanair
+from evergraph.apps.matching.homography import Views, album_pairs, pairs, photometric
+from evergraph.apps.matching.sources import judged_pairs, layout_of, video_pairs
+from evergraph.apps.matching.truth import warp
 
 SMALL = Views(size=(96, 72), points=40, difficulty=0.3, noise=0.2, matches=4)
 

@@ -9,16 +9,16 @@ import pytest
 import torch
 from matching_scenes import easy_pair, random_features, texture
 
-import evergraph.applications.matching as package
-from evergraph.applications.matching import table7
-from evergraph.applications.matching.arrangements import CandidateArrangement
-from evergraph.applications.matching.candidates import propose
-from evergraph.applications.matching.evaluate import evaluate
-from evergraph.applications.matching.experiment import aggregate
-from evergraph.applications.matching.fit import Fit, collate, examples, fit
-from evergraph.applications.matching.matcher import Matcher, Online
-from evergraph.applications.matching.network import CandidateNetwork
-from evergraph.applications.matching.paper import (
+import evergraph.apps.matching as package
+from evergraph.apps.matching import table7
+from evergraph.apps.matching.arrangements import CandidateArrangement
+from evergraph.apps.matching.candidates import propose
+from evergraph.apps.matching.evaluate import evaluate
+from experiments.matching_experiment import aggregate
+from evergraph.apps.matching.fit import Fit, collate, examples, fit
+from evergraph.apps.matching.matcher import Matcher, Online
+from evergraph.apps.matching.network import CandidateNetwork
+from evergraph.apps.matching.paper import (
     PAPER_KINDS,
     PaperArrangement,
     PaperLayer,
@@ -26,13 +26,13 @@ from evergraph.applications.matching.paper import (
     fit_paper,
     pair_loss,
 )
-from evergraph.applications.matching.stream import Stream, follow, summary
-from evergraph.applications.matching.truth import unknown_pair
-from evergraph.applications.matching.verify import epipolar_distance, verified_labels
+from experiments.matching_stream import Stream, follow, summary
+from evergraph.apps.matching.truth import unknown_pair
+from evergraph.apps.matching.verify import epipolar_distance, verified_labels
 from evergraph.feature_graph import Neighbors
-from evergraph.memory import Reservoir
-from evergraph.methods import Finetune
-from evergraph.training import Training
+from evergraph.learn.memory import Reservoir
+from evergraph.learn.methods import Finetune
+from evergraph.learn.training import Training
 
 
 def hard_pairs(count, start=0):
@@ -277,7 +277,7 @@ def test_files_of_the_package_build_on_those_before():
     for path in folder.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
-                inner = node.module.removeprefix("evergraph.applications.matching").strip(".")
+                inner = node.module.removeprefix("evergraph.apps.matching").strip(".")
                 if "applications.matching" in node.module:
                     for name in [inner] if inner else [alias.name for alias in node.names]:
                         assert rank[name] < rank[path.stem], f"{path.stem} imports {name}"

@@ -6,10 +6,10 @@ from conftest import ragged_batch
 from torch.autograd import gradcheck
 from torch.nn.functional import cross_entropy
 
-from evergraph.bench.naive import naive_logits
+from benchmarks.naive import naive_logits
 from evergraph.feature_graph import Neighbors, build
-from evergraph.models import FGN
-from evergraph.sparse import SparseRows
+from evergraph.nn.fgn import FGN
+from evergraph.graph.rows import SparseRows
 
 TARGET = torch.tensor([0, 2, 1, 1])
 
@@ -21,7 +21,7 @@ def logits_and_gradients(model, x, neighbors, monkeypatch, form):
         return original(x, *arguments, form if x.shape[1:] == (1, 70) else "auto")
 
     with monkeypatch.context() as patch:
-        patch.setattr("evergraph.models.build", forced)
+        patch.setattr("evergraph.nn.fgn.build", forced)
         logits = model(x, neighbors)
     names, parameters = zip(*model.named_parameters(), strict=True)
     gradients = torch.autograd.grad(cross_entropy(logits, TARGET), parameters)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from evergraph.applications import paper as tables
-from evergraph.applications.citation import run
-from evergraph.applications.protocol import recut
-from evergraph.applications.setup import Config
+from experiments import paper as tables
+from evergraph.evaluate.run import run
+from evergraph.evaluate.protocols import recut
+from evergraph.evaluate.config import Config
 from evergraph.cli import app
-from evergraph.continuum import Continuum, Settings
+from evergraph.stream.continuum import Continuum, Settings
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from evergraph.applications.citation import run
-from evergraph.applications.setup import Config
+from evergraph.evaluate.run import run
+from evergraph.evaluate.config import Config
 from evergraph.cli import app
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from evergraph.applications import search
-from evergraph.applications.citation import run
-from evergraph.applications.presets import chosen
-from evergraph.applications.setup import MODELS, Config
-from evergraph.continuum import validation_split
+from evergraph.evaluate import search
+from evergraph.evaluate.run import run
+from evergraph.evaluate.presets import chosen
+from evergraph.evaluate.config import MODELS, Config
+from evergraph.stream.continuum import validation_split
 from evergraph.datasets import generate
 from evergraph.datasets.generate import Growth
 

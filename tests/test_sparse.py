@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from evergraph.sparse import SparseRows
+from evergraph.graph.rows import SparseRows
 
 
 def matrix():

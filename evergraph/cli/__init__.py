@@ -8,17 +8,17 @@ import typer
 
 from evergraph import __version__
 from evergraph.cli.action import action
-from evergraph.cli.action_tables import bench_action, bench_action_stream, paper_action
-from evergraph.cli.bench import bench
+from experiments.action_cli import bench_action, bench_action_stream, paper_action
+from benchmarks.cli import bench
 from evergraph.cli.learn import compare, datasets, run, tune
 from evergraph.cli.match import match
-from evergraph.cli.match_results import (
+from experiments.match_results import (
     bench_matching,
     match_compare,
     match_stream,
     paper_matching,
 )
-from evergraph.cli.paper import paper
+from experiments.paper_cli import paper
 
 __all__ = ["app"]
 

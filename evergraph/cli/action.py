@@ -16,9 +16,9 @@ from evergraph.cli.action_output import draw, line, remark, tell
 from evergraph.cli.console import AsJson, complaints, progress, use_threads
 
 if TYPE_CHECKING:
-    from evergraph.applications.action.online import Prediction
-    from evergraph.applications.action.recognizer import Recognizer
-    from evergraph.applications.action.recording import Recording, Recordings
+    from evergraph.apps.action.online import Prediction
+    from evergraph.apps.action.recognizer import Recognizer
+    from evergraph.apps.action.recording import Recording, Recordings
 
 action = typer.Typer(
     no_args_is_help=True,
@@ -78,8 +78,8 @@ def train(
 
     A first try without any data: `evergraph action train generated`.
     """
-    from evergraph.applications.action.recognizer import Recognizer, Settings
-    from evergraph.report.action_figures import confusion_matrix
+    from evergraph.apps.action.recognizer import Recognizer, Settings
+    from experiments.action_figures import confusion_matrix
 
     use_threads(threads)
     with complaints(), progress(as_json) as shown:
@@ -118,8 +118,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Test a model on recordings with known activities: accuracy, recall and precision."""
-    from evergraph.applications.action.recognizer import Recognizer, same_layout
-    from evergraph.report.action_figures import confusion_matrix
+    from evergraph.apps.action.recognizer import Recognizer, same_layout
+    from experiments.action_figures import confusion_matrix
 
     use_threads(1)
     with complaints(), progress(as_json) as shown:
@@ -152,8 +152,8 @@ def predict(
     soon as its window and two thirds of a second more have come. A sensor that drops out is named
     in a fourth column while the others carry on. With --json each line is a JSON object.
     """
-    from evergraph.applications.action.online import follow
-    from evergraph.applications.action.recognizer import Recognizer
+    from evergraph.apps.action.online import follow
+    from evergraph.apps.action.recognizer import Recognizer
 
     use_threads(1)
     kept: list[Prediction] = []
@@ -200,7 +200,7 @@ def learn(
     Old windows are replayed from the model's own memory. The folder is replaced in one step at
     the end; if anything fails before, it stays as it was.
     """
-    from evergraph.applications.action.recognizer import Recognizer
+    from evergraph.apps.action.recognizer import Recognizer
 
     use_threads(1)
     with complaints(), progress(as_json) as shown:
@@ -227,9 +227,9 @@ def learn(
 
 def _lesson(file: Path, recognizer: Recognizer, activity: str) -> tuple[list[Recording], list[str]]:
     """The recordings of a file or a folder, in the layout of a model, and what was odd."""
-    from evergraph.applications.action.folder import read_folder, recordings_of
-    from evergraph.applications.action.recognizer import same_layout
-    from evergraph.applications.action.rows import read_file
+    from evergraph.apps.action.folder import read_folder, recordings_of
+    from evergraph.apps.action.recognizer import same_layout
+    from evergraph.apps.action.rows import read_file
 
     notes: list[str] = []
     if file.is_dir():
@@ -246,7 +246,7 @@ def _lesson(file: Path, recognizer: Recognizer, activity: str) -> tuple[list[Rec
 
 
 def _load(data: str, rate: float | None, shown: Any) -> Recordings:
-    from evergraph.applications.action.sources import load
+    from evergraph.apps.action.sources import load
 
     task = shown.add_task(f"reading {data}", total=None)
     try:
@@ -256,7 +256,7 @@ def _load(data: str, rate: float | None, shown: Any) -> Recordings:
 
 
 def _divide(data: Recordings, split: str, leave_out: str) -> tuple[Recordings, Recordings | None]:
-    from evergraph.applications.action.windows import split_in_time
+    from evergraph.apps.action.windows import split_in_time
 
     if leave_out:
         gone = [name.strip() for name in leave_out.split(",") if name.strip()]
@@ -304,7 +304,7 @@ def _learn(
 
 def _open(file: str, stack: ExitStack) -> tuple[Any, str]:
     if file == "-":
-        from evergraph.applications.action.rows import Arriving
+        from evergraph.apps.action.rows import Arriving
 
         try:
             return Arriving(sys.stdin.fileno()), "standard input"

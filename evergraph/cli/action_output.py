@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from evergraph.applications.action.online import Prediction
-    from evergraph.applications.action.recognizer import Recognizer, Score
+    from evergraph.apps.action.online import Prediction
+    from evergraph.apps.action.recognizer import Recognizer, Score
 
 
 def line(made: Prediction, as_json: bool) -> str:
@@ -51,8 +51,8 @@ def draw(
     """Bands of what was told, and of what was true if the file has a column for it."""
     import numpy as np
 
-    from evergraph.applications.action.rows import read_file
-    from evergraph.report.action_figures import bands
+    from evergraph.apps.action.rows import read_file
+    from experiments.action_figures import bands
 
     time = [made.time for made in kept]
     true = [""] * len(kept)

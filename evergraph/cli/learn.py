@@ -22,7 +22,7 @@ from evergraph.cli.console import (
     write,
 )
 from evergraph.cli.running import follow_run, load_or_generate, run_table, write_run
-from evergraph.report.evidence import provenance
+from evergraph.evaluate.evidence import provenance
 
 DatasetName = Annotated[
     str, typer.Option(help="A name that `evergraph datasets` lists, or a folder of your own.")
@@ -108,8 +108,8 @@ def run(
     a table; --out gets result.json, learning_curve.png and accuracy_matrix.png. A run with
     --checkpoint that was killed goes on with --resume and ends with the same numbers.
     """
-    from evergraph.applications.protocol import recut
-    from evergraph.applications.setup import Config
+    from evergraph.evaluate.protocols import recut
+    from evergraph.evaluate.config import Config
 
     evidence = provenance()  # of the code as it starts, whatever changes meanwhile
     use_threads(threads)
@@ -168,7 +168,7 @@ def compare(
 
     By default FGN with seven methods; models and methods are those of `evergraph run`.
     """
-    from evergraph.applications.setup import Config
+    from evergraph.evaluate.config import Config
 
     evidence = provenance()
     use_threads(threads)
@@ -207,8 +207,8 @@ def tune(
     The test nodes are never looked at. What --out has already is not tried again, so that a
     search can be stopped and called again.
     """
-    from evergraph.applications import search
-    from evergraph.applications.setup import Config
+    from evergraph.evaluate import search
+    from evergraph.evaluate.config import Config
 
     about = {
         **provenance(), "dataset": dataset, "model": model, "method": method, "memory": memory,

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from evergraph.cli.console import AsJson, Out, complaints, progress, publish, use_threads
-from evergraph.cli.match_tables import method_table, number_table
-from evergraph.report.evidence import provenance
+from experiments.match_tables import method_table, number_table
+from evergraph.evaluate.evidence import provenance
 
 if TYPE_CHECKING:
-    from evergraph.applications.matching.matcher import Matcher
+    from evergraph.apps.matching.matcher import Matcher
 
 match = typer.Typer(no_args_is_help=True, help="Match the points of images, and learn to.")
 
@@ -58,8 +58,8 @@ def match_pair(
     with complaints():
         import numpy as np
 
-        from evergraph.applications.matching.images import read_image, to_color
-        from evergraph.report.matching_figures import draw_matches
+        from evergraph.apps.matching.images import read_image, to_color
+        from experiments.matching_figures import draw_matches
 
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
@@ -129,9 +129,9 @@ def match_video(
     and F1 of what was matched before it was learned.
     """
     with complaints():
-        from evergraph.applications.matching.evaluate import judge, summarize
-        from evergraph.applications.matching.matcher import Online
-        from evergraph.applications.matching.sources import video_length, video_pairs
+        from evergraph.apps.matching.evaluate import judge, summarize
+        from evergraph.apps.matching.matcher import Online
+        from evergraph.apps.matching.sources import video_length, video_pairs
 
         evidence = provenance()
         quiet_threads()
@@ -192,9 +192,9 @@ def match_train(
     it is.
     """
     with complaints():
-        from evergraph.applications.matching.fit import Fit
-        from evergraph.applications.matching.homography import Views
-        from evergraph.applications.matching.train import train
+        from evergraph.apps.matching.fit import Fit
+        from evergraph.apps.matching.homography import Views
+        from evergraph.apps.matching.train import train
 
         evidence = provenance()
         quiet_threads()
@@ -234,9 +234,9 @@ def match_evaluate(
     (1, 3, 5 pixels) or of the pose error (5, 10, 20 degrees).
     """
     with complaints():
-        from evergraph.applications.matching.baselines import settled
-        from evergraph.applications.matching.evaluate import evaluate
-        from evergraph.applications.matching.sources import judged_pairs
+        from evergraph.apps.matching.baselines import settled
+        from evergraph.apps.matching.evaluate import evaluate
+        from evergraph.apps.matching.sources import judged_pairs
 
         evidence = provenance()
         quiet_threads()
@@ -268,8 +268,8 @@ def match_render(
     `match evaluate`, `match video` and `paper matching`.
     """
     with complaints(), progress(False) as shown:
-        from evergraph.applications.matching.render import CATEGORIES
-        from evergraph.applications.matching.table7 import render_sequences
+        from evergraph.apps.matching.render import CATEGORIES
+        from experiments.matching_table7 import render_sequences
 
         task = shown.add_task("rendering", total=len(CATEGORIES) * sequences)
         render_sequences(out, sequences, frames, seed, width, lambda: shown.advance(task))
@@ -284,8 +284,8 @@ def open_matcher(
     online: Any = None,
 ) -> Matcher:
     """The matcher of a file, or the one we ship, with changes from the command line."""
-    from evergraph.applications.matching.arrangements import CandidateArrangement
-    from evergraph.applications.matching.matcher import Matcher
+    from evergraph.apps.matching.arrangements import CandidateArrangement
+    from evergraph.apps.matching.matcher import Matcher
 
     shipped = path is None
     tool = Matcher.pretrained(detector or "sift") if shipped else Matcher.load(path)  # type: ignore[arg-type]

@@ -12,8 +12,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from evergraph.applications.setup import Config
-    from evergraph.dataset import Dataset
+    from evergraph.evaluate.config import Config
+    from evergraph.graph.dataset import Dataset
 
 
 def load_or_generate(
@@ -50,7 +50,7 @@ def follow_run(
     shown: Progress,
 ) -> dict[str, Any]:
     """Run all seeds with the current accuracy in the progress display."""
-    from evergraph.applications import citation
+    from evergraph.evaluate import run as citation
 
     if resume and checkpoint is not None:
         there = checkpoint.exists()
@@ -73,7 +73,7 @@ def follow_run(
 
 def write_run(result: dict[str, Any], out: Path) -> None:
     """Write the numbers and the pictures of a run."""
-    from evergraph.report.figures import accuracy_matrix, learning_curve
+    from evergraph.evaluate.figures import accuracy_matrix, learning_curve
 
     out.mkdir(parents=True, exist_ok=True)
     (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")

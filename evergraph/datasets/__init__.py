@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from evergraph.dataset import Dataset, split_by_class
+from evergraph.graph.dataset import Dataset, split_by_class
 from evergraph.datasets.catalog import SOURCES, Source
 from evergraph.datasets.convert import from_networkx, from_pyg
 from evergraph.datasets.fetch import (

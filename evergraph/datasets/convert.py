@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from evergraph.dataset import Dataset, encode_labels, sparse_rows, split_by_class, split_by_name
-from evergraph.graph import Graph
-from evergraph.sparse import SparseRows
+from evergraph.graph.dataset import Dataset, encode_labels, sparse_rows, split_by_class, split_by_name
+from evergraph.graph.graph import Graph
+from evergraph.graph.rows import SparseRows
 
 Owners = Sequence[tuple[str, Mapping[str, Any]]]
 """What to call each node (or edge) in messages, and its attributes."""

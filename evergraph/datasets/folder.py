@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from evergraph.dataset import Dataset, encode_labels, sparse_rows, split_by_class, split_by_name
+from evergraph.graph.dataset import Dataset, encode_labels, sparse_rows, split_by_class, split_by_name
 from evergraph.datasets.tables import Table, read_table
-from evergraph.graph import Graph
-from evergraph.sparse import SparseRows
+from evergraph.graph.graph import Graph
+from evergraph.graph.rows import SparseRows
 
 
 def read_folder(folder: Path, *, directed: bool = False, seed: int = 0) -> Dataset:

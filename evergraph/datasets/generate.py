@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from evergraph.dataset import Dataset, sparse_rows, split_by_class
-from evergraph.graph import Graph
-from evergraph.sparse import SparseRows
+from evergraph.graph.dataset import Dataset, sparse_rows, split_by_class
+from evergraph.graph.graph import Graph
+from evergraph.graph.rows import SparseRows
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

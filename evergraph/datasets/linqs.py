@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from evergraph.dataset import Dataset, encode_labels, sparse_rows
-from evergraph.graph import Graph
+from evergraph.graph.dataset import Dataset, encode_labels, sparse_rows
+from evergraph.graph.graph import Graph
 
 # The paper trains on the nodes 0-139 and 500-1499 and tests on 200-499 (Appendix A: "a little
 # different from their original settings", as no validation set is needed).

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from evergraph.dataset import Dataset, sparse_rows, split_by_class
-from evergraph.graph import Graph
+from evergraph.graph.dataset import Dataset, sparse_rows, split_by_class
+from evergraph.graph.graph import Graph
 
 Matrix = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], tuple[int, int]]
 

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
-from evergraph.dataset import Dataset
-from evergraph.graph import Graph
+from evergraph.graph.dataset import Dataset
+from evergraph.graph.graph import Graph
 
 
 def read_ogb(folder: Path, name: str = "ogbn-arxiv", split: str = "time") -> Dataset:

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from evergraph.dataset import Dataset, sparse_rows
-from evergraph.graph import Graph
-from evergraph.sparse import SparseRows
+from evergraph.graph.dataset import Dataset, sparse_rows
+from evergraph.graph.graph import Graph
+from evergraph.graph.rows import SparseRows
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from evergraph.feature_graph.kernels import JIT
+from evergraph.feature_graph.compiled.support import JIT
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
 from evergraph.feature_graph.neighbors import Features, Neighbors
 from evergraph.feature_graph.rank_one import RankOneGraph
 from evergraph.feature_graph.support import Arrays, SupportGraph, fixed_arrays
-from evergraph.sparse import SparseRows
+from evergraph.graph.rows import SparseRows
 
 FeatureGraph = DenseGraph | SupportGraph | RankOneGraph
 Form = Literal["auto", "dense", "support", "support-torch"]

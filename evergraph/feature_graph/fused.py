@@ -2,7 +2,7 @@
 
 The classifier takes the value of absent nodes times its column sums, or measures from it. So
 logits, batch statistics and all gradients take time that depends on the nonzeros and not on F.
-The blocks in `evergraph.blocks` compute the same, one operation after the other. On small batches
+The blocks in `evergraph.nn.blocks` compute the same, one operation after the other. On small batches
 the way between Python and compiled code is dear, so that it is taken once in each direction.
 """
 
@@ -16,7 +16,7 @@ from numba import njit
 from torch import Tensor
 
 from evergraph.feature_graph.activation import activate, activate_backward, mix, mix_backward
-from evergraph.feature_graph.kernels import JIT, adjoint, pair_gradient, product
+from evergraph.feature_graph.compiled.support import JIT, adjoint, pair_gradient, product
 from evergraph.feature_graph.support import Arrays
 
 Array = np.ndarray[Any, Any]
@@ -28,7 +28,7 @@ class Network(NamedTuple):
     """What the whole stack needs beyond its parameters.
 
     Attributes:
-        centered, sparse_gradient: of the classifier, see `evergraph.blocks.Readout`.
+        centered, sparse_gradient: of the classifier, see `evergraph.nn.blocks.Readout`.
         dropout: rate after each layer; 0 if not training.
         momentum, eps: of batch normalization, as in torch.
         num_nodes: all nodes of the batch, present or not.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from evergraph.sparse import SparseRows
+from evergraph.graph.rows import SparseRows
 
 Features = Tensor | SparseRows
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from evergraph.feature_graph import kernels
+from evergraph.feature_graph.compiled import support as kernels
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
 
 # Layout arguments shared by all operators: see `kernels` for ptr, width and offset.

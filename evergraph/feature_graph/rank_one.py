@@ -10,7 +10,7 @@ from torch import Tensor
 from evergraph.feature_graph.equations import Normalization, sgnroot
 from evergraph.feature_graph.neighbors import Neighbors, neighborhood_mean
 from evergraph.feature_graph.support import Support, find_support, support_mean
-from evergraph.sparse import SparseRows
+from evergraph.graph.rows import SparseRows
 
 
 @dataclass(frozen=True)

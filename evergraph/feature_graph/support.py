@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.feature_graph import kernels, ops
+from evergraph.feature_graph import ops
+from evergraph.feature_graph.compiled import support as kernels
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization, sgnroot
 from evergraph.feature_graph.neighbors import Neighbors
-from evergraph.sparse import SparseRows
+from evergraph.graph.rows import SparseRows
 
 Array = np.ndarray[Any, Any]
 NO_HOP = np.empty(0, np.int64)

@@ -1,0 +1,108 @@
+"""Batches to measure on: from real data where it is at hand, generated otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from evergraph.graph.dataset import Dataset
+from evergraph.feature_graph import Features, Neighbors
+from evergraph.graph.rows import SparseRows
+
+
+@dataclass(frozen=True)
+class Case:
+    """A named batch with its targets.
+
+    Attributes:
+        name: of the data set.
+        origin: `real` or `generated`.
+        x: sparse rows, or `(B, 1, F)`.
+        neighbors: packed.
+        target: `(B,)` int64.
+        num_features: F.
+        num_classes: K.
+    """
+
+    name: str
+    origin: str
+    x: Features
+    neighbors: Neighbors
+    target: torch.Tensor
+    num_features: int
+    num_classes: int
+
+
+def from_dataset(dataset: Dataset, size: int, seed: int = 0) -> Case:
+    """A random batch of training nodes with all their neighbors, self-loop included."""
+    graph = dataset.graph
+    assert graph.labels is not None
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(dataset.train), generator=generator)
+    nodes = dataset.train[order[:size]]
+    found = graph.neighborhood(nodes)
+    features = graph.features
+    assert isinstance(features, SparseRows)
+    return Case(
+        dataset.name,
+        "generated" if dataset.generated else "real",
+        features[nodes],
+        Neighbors(features[found.nodes], found.owner),
+        graph.labels[nodes],
+        graph.num_features,
+        graph.num_classes,
+    )
+
+
+def bags_of_words(
+    size: int,
+    num_features: int,
+    own: int = 18,
+    support: int = 67,
+    neighbors: int = 4,
+    num_classes: int = 7,
+    seed: int = 0,
+    name: str = "generated",
+) -> Case:
+    """Items with exactly `own` nonzeros in x and `support` in x and its neighbors together.
+
+    The neighbors (x itself is the first) share the words evenly. The defaults are the means of
+    Cora, so that only F changes when F changes.
+    """
+    rng = np.random.default_rng(seed)
+    share = -(-(support - own) // max(neighbors - 1, 1))
+    rows: list[np.ndarray] = []
+    for _ in range(size):
+        words = rng.choice(num_features, support, replace=False)
+        rows.append(words[:own])
+        for n in range(neighbors - 1):
+            start = own + (n * share) % max(support - own, 1)
+            rows.append(words[start : start + share])
+    y = _binary_rows(rows, num_features)
+    owner = torch.arange(size).repeat_interleave(neighbors)
+    target = torch.from_numpy(rng.integers(0, num_classes, size))
+    x = y[torch.arange(size) * neighbors]
+    return Case(name, "generated", x, Neighbors(y, owner), target, num_features, num_classes)
+
+
+def dense_embeddings(size: int, num_features: int, neighbors: int, seed: int = 0) -> Case:
+    """Normal features without zeros, as sensors, descriptors and embeddings have them."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randn(size * neighbors, 1, num_features, generator=generator)
+    owner = torch.arange(size).repeat_interleave(neighbors)
+    target = torch.randint(0, 7, (size,), generator=generator)
+    name = f"dense-{num_features}"
+    return Case(name, "generated", y[::neighbors], Neighbors(y, owner), target, num_features, 7)
+
+
+def _binary_rows(rows: list[np.ndarray], num_features: int) -> SparseRows:
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+    indices = np.concatenate(rows).astype(np.int64)
+    return SparseRows(
+        torch.from_numpy(indptr),
+        torch.from_numpy(indices),
+        torch.ones(len(indices)),
+        num_features,
+    )

@@ -1,0 +1,107 @@
+"""Time of matching against the number of points, beside OpenCV's ratio test and a GCN."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+
+from evergraph.apps.matching.arrangements import graph_tensors
+from evergraph.apps.matching.candidates import CandidateGraph, propose
+from evergraph.apps.matching.features import ImageFeatures
+from evergraph.apps.matching.matcher import Matcher
+from evergraph.apps.matching.network import CandidateNetwork, Kind
+from evergraph.apps.matching.truth import unknown_pair
+from benchmarks.measure import milliseconds
+
+POINTS = (256, 512, 1024, 2048, 4096)
+RATIO = 0.8
+KINDS: tuple[Kind, ...] = ("fgn", "gcn")
+
+
+def scene(points: int, seed: int = 0) -> tuple[ImageFeatures, ImageFeatures]:
+    """Features as a detector would give them: half of the points seen again, turned and noisy."""
+    rng = np.random.default_rng(seed)
+    size = np.sqrt(points / 256) * np.array([320.0, 240.0])
+    sides = []
+    place = rng.uniform(0, 1, (points, 2)) * size
+    table = rng.gamma(0.4, size=(points, 128))
+    turn = rng.uniform(-np.pi, np.pi, points)
+    for side in (0, 1):
+        again = rng.permutation(points)[: points // 2] if side else np.arange(0)
+        where, looks, angle = place.copy(), table.copy(), turn.copy()
+        if side:
+            fresh = np.setdiff1d(np.arange(points), again)
+            where[fresh] = rng.uniform(0, 1, (len(fresh), 2)) * size
+            looks[fresh] = rng.gamma(0.4, size=(len(fresh), 128))
+            where[again] += rng.normal(8, 0.5, (len(again), 2))
+            looks[again] *= rng.uniform(0.5, 1.5, (len(again), 128))
+        unit = looks / np.linalg.norm(looks, axis=1, keepdims=True)
+        scales = np.full(points, 5.0, np.float32)
+        sides.append(
+            ImageFeatures(
+                where.astype(np.float32), unit.astype(np.float32), scales, angle.astype(np.float32)
+            )
+        )
+    return sides[0], sides[1]
+
+
+def by_points(
+    points: tuple[int, ...] = POINTS,
+    repeats: int = 7,
+    report: Callable[[int], None] = lambda points: None,
+) -> Iterator[dict[str, Any]]:
+    """One row for each number of points: medians by the clock and of the processor's time."""
+    matcher = Matcher.pretrained()
+    networks = {kind: CandidateNetwork(kind).eval() for kind in KINDS}
+    for count in points:
+        report(count)
+        first, second = scene(count)
+        pair = unknown_pair(first, second, (320, 240))
+        graph = propose(first, second)
+        steps: dict[str, Callable[[], object]] = {
+            "match": lambda pair=pair: matcher.match_pair(pair),  # type: ignore[misc]
+            "graph": lambda a=first, b=second: propose(a, b),  # type: ignore[misc]
+            "opencv": lambda a=first, b=second: brute_force(a, b),  # type: ignore[misc]
+        }
+        times = milliseconds(steps, dict.fromkeys(steps, repeats))
+        cpu = {name: cpu_milliseconds(step, repeats) for name, step in steps.items()}
+        for kind, network in networks.items():
+            cpu[kind] = cpu_milliseconds(lambda n=network, g=graph: _score(n, g), 5 * repeats)  # type: ignore[misc]
+        yield {
+            "points": count,
+            "candidates": len(graph),
+            **{f"{name}_ms": value for name, value in times.items()},
+            **{f"{name}_cpu_ms": cpu[name] for name in steps},
+            "fgn_us_per_item": cpu["fgn"] * 1e3 / len(graph),
+            "gcn_us_per_item": cpu["gcn"] * 1e3 / len(graph),
+            "fgn_to_gcn": cpu["fgn"] / cpu["gcn"],
+            "match_to_opencv": cpu["match"] / cpu["opencv"],
+        }
+
+
+def cpu_milliseconds(step: Callable[[], object], repeats: int) -> float:
+    """The median of the processor's time for a step: what one free core would take."""
+    times = []
+    step()  # warm up
+    for _ in range(repeats):
+        start = time.process_time()
+        step()
+        times.append((time.process_time() - start) * 1e3)
+    return statistics.median(times)
+
+
+def brute_force(first: ImageFeatures, second: ImageFeatures) -> int:
+    """OpenCV's brute-force matcher with Lowe's ratio test; returns how many are left."""
+    found = cv2.BFMatcher(cv2.NORM_L2).knnMatch(first.descriptors, second.descriptors, k=2)
+    return sum(best.distance < RATIO * other.distance for best, other in found)
+
+
+@torch.no_grad()
+def _score(network: CandidateNetwork, graph: CandidateGraph) -> object:
+    return network.on_graph(*graph_tensors(graph))

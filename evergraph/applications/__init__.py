@@ -1,1 +1,0 @@
-"""Where data, models and learning meet."""

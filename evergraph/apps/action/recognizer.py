@@ -1,0 +1,290 @@
+"""A trained recognizer in a folder: it predicts, and goes on learning without the old data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evergraph.apps.action.networks import network
+from evergraph.apps.action.recording import Layout, Recording, Recordings
+from evergraph.apps.action.windows import Windowing, Windows, as_batch, cut
+from evergraph.stream.batch import Batch
+from evergraph.learn.checkpoint import CheckpointError, read_checkpoint
+from evergraph.learn.learner import Learner
+from evergraph.learn.memory import Reservoir
+from evergraph.learn.methods import Finetune, Replay
+from evergraph.learn.training import Training
+
+FILE = "recognizer.safetensors"
+CHUNK = 100
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a recognizer is built and trained.
+
+    Attributes:
+        model: a name of `networks.NETWORKS`.
+        length, stride: of windows, in samples.
+        memory: windows that are kept to go on learning.
+        memory_bytes: bytes that they may take, or None.
+        batch_size: windows that are learned together.
+        epochs: passes over the recordings in training.
+        learn_batches: how many batches a new recording is learned in, at the least.
+        replay_batches: batches from memory for each new one.
+        lr, dropout, averaging: see `evergraph.learn.learner.Training`.
+        disturb: change training windows a little, which helps with people not seen before.
+        seed: of everything random.
+    """
+
+    model: str = "fgn"
+    length: int = 50
+    stride: int = 25
+    memory: int = 5000
+    memory_bytes: int | None = None
+    batch_size: int = 50
+    epochs: int = 2
+    learn_batches: int = 60
+    replay_batches: int = 2
+    lr: float = 2e-3
+    dropout: float = 0.1
+    averaging: float = 0.95
+    disturb: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well windows are recognized.
+
+    Attributes:
+        accuracy: share that is right.
+        recall, precision: by activity.
+        confusion: counts, true by predicted.
+        activities: the names of its rows.
+        windows: how many.
+    """
+
+    accuracy: float
+    recall: dict[str, float]
+    precision: dict[str, float]
+    confusion: list[list[int]]
+    activities: tuple[str, ...]
+    windows: int
+
+
+class Rehearse(Finetune):
+    """Learn windows that are in memory already, with others from memory beside them."""
+
+    def observe(self, learner: Learner, batch: Batch) -> None:
+        """Learn from a batch once more."""
+        super().observe(learner, batch)
+        for old in learner.replay():
+            learner.descend(learner.loss(old))
+
+
+class Recognizer:
+    """Learns activities from recordings and tells them apart.
+
+    Args:
+        layout: sensors, channels and rate.
+        activities: the names of the classes known so far.
+        settings: see `Settings`.
+
+    Example:
+        >>> from evergraph.apps.action.generate import generate
+        >>> data = generate()
+        >>> recognizer = Recognizer(data.layout, settings=Settings(model="mlp"))
+        >>> too_short = recognizer.learn(data.recordings, epochs=2)
+        >>> recognizer.evaluate(data.recordings).accuracy > 0.9
+        True
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        activities: Sequence[str] = (),
+        settings: Settings = Settings(),  # noqa: B008
+    ) -> None:
+        self.layout, self.settings = layout, settings
+        self.activities = list(activities)
+        self.windowing = Windowing(settings.length, settings.stride)
+        features = self.windowing.features
+        model: Any = network(
+            settings.model, layout, features, settings.seed, settings.disturb, rate=settings.dropout
+        )
+        self.learner = Learner(
+            model,
+            Replay(),
+            Reservoir(settings.memory, settings.memory_bytes, seed=settings.seed),
+            Training(
+                optimizer="adam",
+                lr=settings.lr,
+                steps=1,
+                replay_batches=settings.replay_batches,
+                replay_batch_size=settings.batch_size,
+                averaging=settings.averaging,
+            ),
+            settings.seed,
+        )
+
+    # -- learning ---------------------------------------------------------------------------
+
+    def learn(
+        self,
+        recordings: Sequence[Recording],
+        epochs: int | None = None,
+        rescale: bool = False,
+        report: Callable[[int, int], None] = lambda done, total: None,
+    ) -> int:
+        """Learn recordings, new activities included; returns how many were too short.
+
+        Old windows come from memory. The scale of the signals is set by the first recordings; it
+        follows later ones with `rescale`.
+
+        Args:
+            recordings: all with an activity.
+            epochs: passes over them, memory is replayed in each; by default as many as it takes to
+                learn `learn_batches` batches.
+            rescale: update the scale of the signals too.
+            report: called with the batches learned and all batches.
+        """
+        for recording in recordings:
+            if not recording.activity:
+                raise ValueError(f"{recording.name} needs an activity to learn from, got none")
+        names = list(dict.fromkeys(recording.activity for recording in recordings))
+        activities = self.activities + [name for name in names if name not in self.activities]
+        windows = self._cut(recordings, activities)
+        if rescale or not self.learner.classes:
+            self.learner.model.scaling.update(windows.x)
+        self.activities = activities
+        rng, size = np.random.default_rng(self.settings.seed), self.settings.batch_size
+        batches = -(-len(windows) // size)
+        passes = epochs or -(-self.settings.learn_batches // batches)
+        again = Rehearse() if self.learner.classes else Finetune()
+        first, done = self.learner.method, 0
+        total = passes * batches
+        try:
+            for number in range(passes):
+                self.learner.method = again if number else first  # memory takes every window once
+                for index in torch.from_numpy(rng.permutation(len(windows))).split(size):
+                    self.learner.observe(windows.batch(index))
+                    done += 1
+                    report(done, total)
+        finally:
+            self.learner.method = first
+        return windows.skipped
+
+    # -- predicting -------------------------------------------------------------------------
+
+    def probabilities(self, x: Tensor) -> Tensor:
+        """For windows as measured, `(B, 2 S, C, F)`: the share of each activity, `(B, K)`."""
+        parts = [self.learner.scores(as_batch(part)).softmax(-1) for part in x.split(CHUNK)]
+        columns = torch.cat(parts)
+        out = columns.new_zeros(len(x), len(self.activities))
+        out[:, torch.tensor(self.learner.classes)] = columns
+        return out
+
+    def evaluate(self, recordings: Sequence[Recording]) -> Score:
+        """Recognize recordings whose activities are known."""
+        unknown = sorted({r.activity for r in recordings} - set(self.activities))
+        if unknown:
+            shown = ", ".join(repr(name) for name in unknown)
+            raise ValueError(
+                f"activities must be known to the model ({', '.join(self.activities)}), got "
+                f"{shown}; teach them first with `evergraph action learn`"
+            )
+        windows = self._cut(recordings, self.activities)
+        found = self.probabilities(windows.x).argmax(-1)
+        size = len(self.activities)
+        confusion = np.zeros((size, size), dtype=int)
+        np.add.at(confusion, (windows.target.numpy(), found.numpy()), 1)
+        right, true, told = np.diagonal(confusion), confusion.sum(1), confusion.sum(0)
+        there = [i for i in range(size) if true[i]]
+        return Score(
+            float(right.sum() / confusion.sum()),
+            {self.activities[i]: float(right[i] / true[i]) for i in there},
+            {self.activities[i]: float(right[i] / max(told[i], 1)) for i in there},
+            confusion.tolist(),
+            tuple(self.activities),
+            len(windows),
+        )
+
+    def _cut(self, recordings: Sequence[Recording], activities: Sequence[str]) -> Windows:
+        shape = (len(self.layout.sensors), len(self.layout.channels))
+        for recording in recordings:
+            if recording.samples.shape[1:] != shape:
+                raise ValueError(
+                    f"{recording.name} must have {shape[0]} sensors with {shape[1]} channels, "
+                    f"got {recording.samples.shape[1:]}"
+                )
+        return cut(recordings, activities, self.windowing, self.layout.rate)
+
+    # -- the folder -------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> None:
+        """Write everything to a folder, all or nothing."""
+        extra = {
+            "layout": asdict(self.layout),
+            "activities": self.activities,
+            "settings": asdict(self.settings),
+        }
+        self.learner.save(folder / FILE, extra)
+
+    @classmethod
+    def load(cls, folder: Path) -> Recognizer:
+        """Read what `save` wrote; refuses a folder that is not whole."""
+        path = folder / FILE
+        if not path.is_file():
+            raise ValueError(
+                f"{folder} must be a model folder with {FILE}; make one with "
+                "`evergraph action train`"
+            )
+        try:
+            _, values = read_checkpoint(path)
+            extra = values["extra"]
+            layout = extra["layout"]
+            found = cls(
+                Layout(tuple(layout["sensors"]), tuple(layout["channels"]), layout["rate"]),
+                extra["activities"],
+                Settings(**extra["settings"]),
+            )
+            found.learner.load(path)
+        except CheckpointError as error:
+            raise ValueError(
+                f"{folder} is not whole and was left as it is: restore it from a copy, or train "
+                f"again ({error})"
+            ) from error
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not a recognizer of this program: {error}") from error
+        return found
+
+
+def same_layout(data: Recordings, layout: Layout) -> Recordings:
+    """Recordings in the layout of a model: the same signals at the same rate, or an error."""
+    missing = [name for name in layout.columns if name not in data.layout.columns]
+    if missing:
+        raise ValueError(
+            f"{data.name} must have the signals of the model; {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing"
+        )
+    if data.layout.rate != layout.rate:
+        raise ValueError(
+            f"{data.name} has {data.layout.rate:g} samples per second, the model {layout.rate:g}; "
+            f"read it with --rate {layout.rate:g}"
+        )
+    sensors = [data.layout.sensors.index(name) for name in layout.sensors]
+    channels = [data.layout.channels.index(name) for name in layout.channels]
+    moved = tuple(
+        Recording(
+            r.samples[:, sensors][:, :, channels], r.activity, r.subject, r.trial, r.start, r.name
+        )
+        for r in data.recordings
+    )
+    return Recordings(layout, moved, data.activities, data.name, data.notes)

@@ -1,0 +1,181 @@
+"""From samples at any times to samples at one rate: the same for a file and for a stream."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from evergraph.apps.action.recording import Array
+
+MAX_GAP = 0.25  # seconds that are filled by interpolation; it is also the delay of a stream
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Samples at the new rate.
+
+    Attributes:
+        start: time of the first one in seconds.
+        samples: `(n, D)` float64; NaN where too much was missing.
+        fresh: whether they come after a break; else they go on where the last piece ended.
+    """
+
+    start: float
+    samples: Array
+    fresh: bool
+
+
+@dataclass
+class Resampler:
+    """Brings D columns to a fixed rate while they come, with a bounded delay.
+
+    Samples that fall into the same interval are averaged, time and value, and the averages are
+    joined by straight lines: an average where there are too many, interpolation where there are
+    too few. Missing numbers are bridged up to `max_gap` seconds and stay NaN beyond. A break in
+    time longer than that starts anew.
+
+    Attributes:
+        rate: samples per second to make.
+        max_gap: seconds to bridge, and to wait for what comes next.
+    """
+
+    rate: float
+    max_gap: float = MAX_GAP
+    breaks: list[tuple[float, float]] = field(default_factory=list)
+    _origin: float = 0.0
+    _last: float | None = None
+    _raw: list[tuple[Array, Array]] = field(default_factory=list, repr=False)
+    _time: Array = field(default_factory=lambda: np.zeros(0), repr=False)
+    _value: Array = field(default_factory=lambda: np.zeros((0, 0)), repr=False)
+    _first: int = 0  # the interval of the first average that is kept
+    _next: int = 0  # the sample to be made next
+    _fresh: bool = True
+
+    def feed(self, time: Array, values: Array) -> list[Piece]:
+        """Take rows `(n,)`, `(n, D)` in order of time; returns what is settled by now."""
+        if not len(time):
+            return []
+        pieces: list[Piece] = []
+        before = np.concatenate([[time[0] if self._last is None else self._last], time[:-1]])
+        starts = np.flatnonzero(time - before > self.max_gap + 1e-9)
+        edges = [0, *starts.tolist(), len(time)]
+        for first, last in pairwise(edges):
+            if first == last:
+                continue
+            if self._last is None:
+                self._begin(float(time[first]))
+            elif first in starts:
+                self.breaks.append((self._last, float(time[first])))
+                pieces += self.flush()
+                self._begin(float(time[first]))
+            self._raw.append((time[first:last], values[first:last]))
+            self._last = float(time[last - 1])
+            pieces += self._settle(final=False)
+        return pieces
+
+    def flush(self) -> list[Piece]:
+        """The rest, when nothing more comes."""
+        return self._settle(final=True) if self._last is not None else []
+
+    def _begin(self, origin: float) -> None:
+        self._origin, self._raw, self._fresh = origin, [], True
+        self._time, self._value, self._first, self._next = np.zeros(0), np.zeros((0, 0)), 0, 0
+
+    def _settle(self, final: bool) -> list[Piece]:
+        self._average(final)
+        ready = self._first + len(self._time)
+        if not final:
+            ready -= math.ceil(self.max_gap * self.rate)
+        if ready <= self._next:
+            return []
+        start = self._origin + self._next / self.rate
+        piece = Piece(start, self._interpolate(self._next, ready), self._fresh)
+        self._fresh, self._next = False, ready
+        keep = max(self._next - math.ceil(self.max_gap * self.rate) - 1, self._first)
+        drop = keep - self._first
+        self._time, self._value, self._first = self._time[drop:], self._value[drop:], keep
+        return [piece]
+
+    def _average(self, final: bool) -> None:
+        """Average the rows of every interval that is over."""
+        if not self._raw:
+            return
+        time = np.concatenate([part for part, _ in self._raw])
+        values = np.concatenate([part for _, part in self._raw]).astype(np.float64)
+        interval = np.floor((time - self._origin) * self.rate + 0.5 + 1e-6).astype(int)
+        done = np.ones(len(time), dtype=bool) if final else interval < interval[-1]
+        self._raw = [] if final else [(time[~done], values[~done])]
+        if not done.any():
+            return
+        interval, time, values = interval[done], time[done], values[done]
+        at = np.flatnonzero(np.diff(interval, prepend=-1))
+        here = interval[at] - (self._first + len(self._time))
+        finite = np.isfinite(values)
+        count = np.add.reduceat(finite, at, axis=0, dtype=np.int64)
+        total = np.add.reduceat(np.where(finite, values, 0.0), at, axis=0)
+        size = int(here[-1]) + 1
+        new = np.full((size, values.shape[1]), np.nan)
+        new[here] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        middle = np.full(size, np.nan)
+        middle[here] = np.add.reduceat(time, at) / np.diff(np.append(at, len(time)))
+        self._time = np.concatenate([self._time, middle])
+        self._value = np.concatenate([self._value.reshape(-1, values.shape[1]), new])
+
+    def _interpolate(self, first: int, last: int) -> Array:
+        """Samples `first` to `last` from straight lines between the averages."""
+        place = np.arange(self._first, self._first + len(self._time))
+        center, slack = self._origin + place / self.rate, 1e-6 / self.rate
+        known = np.isfinite(self._value)
+        row = np.arange(len(place))[:, None]
+        early = (self._time <= center + slack)[:, None] & known
+        late = (self._time >= center - slack)[:, None] & known
+        before = np.maximum.accumulate(np.where(known, row, -1), axis=0)
+        after = np.minimum.accumulate(np.where(known, row, len(place))[::-1], axis=0)[::-1]
+        none = np.full((1, known.shape[1]), -1)
+        left = np.where(early, row, np.concatenate([none, before[:-1]]))
+        right = np.where(late, row, np.concatenate([after[1:], none + 1 + len(place)]))
+        chosen = slice(first - self._first, last - self._first)
+        left, right, center = left[chosen], right[chosen], center[chosen, None]
+        has_left, has_right = left >= 0, right < len(place)
+        left, right = np.where(has_left, left, 0), np.where(has_right, right, 0)
+        column = np.arange(self._value.shape[1])
+        a, b = self._value[left, column], self._value[right, column]
+        ta, tb = self._time[left], self._time[right]
+        span = np.where(tb > ta, tb - ta, 1.0)
+        share = np.clip(np.where(left == right, 0.0, (center - ta) / span), 0, 1)
+        between = has_left & has_right & (tb - ta <= self.max_gap + 1 / self.rate + 1e-9)
+        one = 1 / self.rate + 1e-9
+        near_a, near_b = has_left & (center - ta <= one), has_right & (tb - center <= one)
+        alone = np.where(near_a, a, np.where(near_b, b, np.nan))
+        return np.where(between, a + share * (b - a), alone)
+
+
+def join(pieces: list[Piece]) -> list[Piece]:
+    """Pieces that go on where the last one ended, in one."""
+    out: list[Piece] = []
+    for piece in pieces:
+        if piece.fresh or not out:
+            out.append(piece)
+        else:
+            samples = np.concatenate([out[-1].samples, piece.samples])
+            out[-1] = Piece(out[-1].start, samples, out[-1].fresh)
+    return out
+
+
+def rate_of(time: Array) -> float:
+    """Samples per second, from the median step."""
+    return float(1 / np.median(np.diff(time))) if len(time) > 1 else math.nan
+
+
+def check_rate(time: Array, rate: float, where: str) -> None:
+    """Refuse samples that come too rarely for a rate."""
+    found = rate_of(time)
+    if found == found and found < rate / 2:
+        hint = "; is its time in seconds?" if found < 1 else ""
+        raise ValueError(
+            f"{where} must come with at least {rate / 2:g} samples per second to be brought to "
+            f"{rate:g}, got {found:.3g}{hint}"
+        )

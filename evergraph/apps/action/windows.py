@@ -1,0 +1,152 @@
+"""From recordings to items: windows of two instants, whose sensors are the nodes of a sub-graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evergraph.apps.action.recording import Array, Recording, Recordings
+from evergraph.stream.batch import Batch
+from evergraph.feature_graph import Neighbors
+
+INSTANTS = 2
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """How windows are cut.
+
+    Attributes:
+        length: samples in a window, an even number: two instants of half of it.
+        stride: samples from one window to the next.
+    """
+
+    length: int = 50
+    stride: int = 50
+
+    def __post_init__(self) -> None:
+        """Reject lengths that are not two instants."""
+        if self.length < 4 or self.length % INSTANTS:
+            raise ValueError(f"length must be even and at least 4, got {self.length}")
+        if self.stride < 1:
+            raise ValueError(f"stride must be at least 1, got {self.stride}")
+
+    @property
+    def features(self) -> int:
+        """F, the samples of one instant."""
+        return self.length // INSTANTS
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Items to learn from or to classify.
+
+    Attributes:
+        x: `(N, 2 S, C, F)` float32: the sensors of the first instant, then of the second.
+        target: `(N,)` int64, the place of the activity; -1 where it is unknown.
+        source: `(N,)` int64, the number of the recording.
+        start: `(N,)` float64, the time of the first sample in seconds.
+        skipped: recordings that are shorter than a window.
+    """
+
+    x: Tensor
+    target: Tensor
+    source: Tensor
+    start: Tensor
+    skipped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def select(self, index: Tensor) -> Windows:
+        """The windows at these places."""
+        x, target, source, start = self.x, self.target, self.source, self.start
+        return Windows(x[index], target[index], source[index], start[index], self.skipped)
+
+    def batch(self, index: Tensor, task: int = -1) -> Batch:
+        """The windows at these places as a batch; the network knows who neighbors whom."""
+        return as_batch(self.x[index], self.target[index], task, index)
+
+
+def as_batch(
+    x: Tensor, target: Tensor | None = None, task: int = -1, node: Tensor | None = None
+) -> Batch:
+    """Windows `(B, 2 S, C, F)` as items without stored neighbors: all of them are in x."""
+    unknown = torch.full((len(x),), -1)
+    none = Neighbors(x.new_zeros(0, *x.shape[-2:]), torch.zeros(0, dtype=torch.long))
+    return Batch(
+        x,
+        none,
+        unknown if target is None else target,
+        torch.full((len(x),), task),
+        unknown if node is None else node,
+    )
+
+
+def cut(
+    recordings: Sequence[Recording], activities: Sequence[str], windowing: Windowing, rate: float
+) -> Windows:
+    """All windows of all recordings, in order; too short ones are counted and left out.
+
+    Example:
+        >>> one = Recording(np.zeros((120, 5, 9), np.float32), "sitting", "p1")
+        >>> cut([one], ["sitting"], Windowing(50, 25), 25.0).x.shape
+        torch.Size([3, 10, 9, 25])
+    """
+    place = {activity: label for label, activity in enumerate(activities)}
+    pieces, targets, sources, starts, skipped = [], [], [], [], 0
+    for number, recording in enumerate(recordings):
+        first = np.arange(0, len(recording) - windowing.length + 1, windowing.stride)
+        if not len(first):
+            skipped += 1
+            continue
+        pieces.append(nodes(recording.samples, first, windowing.length))
+        targets.append(np.full(len(first), place.get(recording.activity, -1)))
+        sources.append(np.full(len(first), number))
+        starts.append(recording.start + first / rate)
+    if not pieces:
+        raise ValueError(
+            f"no recording holds a window of {windowing.length} samples: {skipped} are shorter; "
+            "record longer or take shorter windows"
+        )
+    x, target, source, start = (
+        torch.from_numpy(np.concatenate(part)) for part in (pieces, targets, sources, starts)
+    )
+    return Windows(x, target, source, start, skipped)
+
+
+def nodes(samples: Array, first: Array, length: int) -> Array:
+    """The windows that begin at `first` of samples `(T, S, C)`: `(N, 2 S, C, F)` float32."""
+    index = first[:, None] + np.arange(length)
+    chosen = samples[index]  # N, T, S, C
+    halves = chosen.reshape(len(first), INSTANTS, length // INSTANTS, *samples.shape[1:])
+    out = halves.transpose(0, 1, 3, 4, 2)  # N, instant, S, C, F
+    shape = (len(first), INSTANTS * samples.shape[1], samples.shape[2], length // INSTANTS)
+    return np.ascontiguousarray(out, dtype=np.float32).reshape(shape)
+
+
+def split_in_time(
+    data: Recordings, share: float = 0.8, settle: int = 0
+) -> tuple[Recordings, Recordings]:
+    """The paper's split: the first part of each recording to train, the rest to test.
+
+    Windows are cut after this, so that none reaches across.
+
+    Args:
+        data: all recordings.
+        share: of each recording that goes to training.
+        settle: samples to drop at the beginning of each recording (the paper's code drops 75).
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"share must lie between 0 and 1, got {share}")
+    rate = data.layout.rate
+    early, late = [], []
+    for recording in data.recordings:
+        at = settle + round(share * (len(recording) - settle))
+        early.append(recording.part(settle, at, rate))
+        late.append(recording.part(at, len(recording), rate))
+    return replace(data, recordings=tuple(early)), replace(data, recordings=tuple(late))

@@ -1,0 +1,235 @@
+"""Training pairs from any photograph: two random views of it as of a plane, with noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from evergraph.apps.matching.features import Detector, ImageFeatures, detect
+from evergraph.apps.matching.images import Image, to_gray
+from evergraph.apps.matching.truth import Pair, homography_pair
+
+Array = NDArray[Any]
+Random = np.random.Generator
+TRIES = 20
+
+
+@dataclass(frozen=True)
+class Views:
+    """How pairs are made of a photograph.
+
+    Attributes:
+        size: width and height of both views in pixels.
+        points: of each view, at the most.
+        difficulty: 0 to 1, how far the corners of a view may move into the photograph.
+        angle: degrees of rotation at the most, times the difficulty.
+        noise: strength of the photometric changes; 0 leaves them out.
+        matches: pairs with fewer true matches are drawn again.
+        detector: `sift` or `orb`.
+    """
+
+    size: tuple[int, int] = (320, 240)
+    points: int = 256
+    difficulty: float = 0.7
+    angle: float = 45.0
+    noise: float = 1.0
+    matches: int = 12
+    detector: Detector = "sift"
+
+    def __post_init__(self) -> None:
+        """Reject views that cannot be."""
+        if not 0 <= self.difficulty < 1:
+            raise ValueError(f"difficulty must lie in [0, 1), got {self.difficulty}")
+        if min(self.size) < 16:
+            raise ValueError(f"size must be at least 16 pixels each way, got {self.size}")
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A view of a photograph: its points, and the homography from the photograph to it."""
+
+    features: ImageFeatures
+    homography: Array
+
+
+def pairs(
+    images: Sequence[Image],
+    count: int,
+    seed: int,
+    views: Views = Views(),  # noqa: B008
+) -> Iterator[Pair]:
+    """Random pairs of photographs, each equally often, as many as asked for."""
+    if not images:
+        raise ValueError("expected at least one image to make pairs of, got none")
+    rng = np.random.default_rng(seed)
+    ready = [fit(to_gray(image), views.size) for image in images]
+    barren = 0
+    made = 0
+    while made < count:
+        number = (made + barren) % len(ready)
+        pair = _pair(ready[number], rng, views, f"image {number}")
+        if pair is None:
+            barren += 1
+            if barren > 4 * len(ready) + made:
+                raise ValueError(
+                    f"the images have too little structure: {barren} of {barren + made} tries "
+                    f"gave fewer than {views.matches} true matches; use other images"
+                )
+            continue
+        made += 1
+        yield pair
+
+
+def fit(image: Image, size: tuple[int, int], most: int = 800) -> Image:
+    """Scale a photograph so that a view is well inside it and pixels are not wasted."""
+    height, width = image.shape[:2]
+    scale = min(most / max(height, width), 1.0)
+    scale = max(scale, 1.3 * size[0] / width, 1.3 * size[1] / height)
+    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    return np.asarray(cv2.resize(image, None, fx=scale, fy=scale, interpolation=how))
+
+
+def random_homography(shape: tuple[int, ...], rng: Random, views: Views) -> Array:
+    """From a photograph to a view: a random convex quadrangle in it, turned and shifted."""
+    height, width = shape[:2]
+    whole = np.array([width, height], float)
+    unit = np.array([[0, 0], [0, 1], [1, 1], [1, 0]], float)
+    inner = 0.5 + (unit - 0.5) * (1 - views.difficulty)
+    corners = unit
+    for _ in range(TRIES):
+        corners = (unit + rng.uniform(size=(4, 2)) * (inner - unit)) * whole
+        if _convex(corners, 0.01 * width * height):
+            break
+    corners = corners - corners.mean(0) + whole / 2
+    limit = np.deg2rad(views.angle * views.difficulty)
+    for angle in rng.uniform(-limit, limit, TRIES):
+        turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+        turned = (corners - whole / 2) @ turn + whole / 2
+        if (turned >= 0).all() and (turned < whole).all():
+            corners = turned
+            break
+    low, high = -corners.min(0), whole - corners.max(0)
+    shift = low + rng.uniform(size=2) * (high - low)
+    corners = corners + shift * views.difficulty
+    target = unit * np.array(views.size, float)
+    matrix = cv2.getPerspectiveTransform(corners.astype(np.float32), target.astype(np.float32))
+    return np.asarray(matrix, np.float64)
+
+
+def _convex(corners: Array, least: float) -> bool:
+    side = np.roll(corners, -1, 0) - corners
+    after = np.roll(side, -1, 0)
+    cross = side[:, 0] * after[:, 1] - side[:, 1] * after[:, 0]
+    return bool((cross > least).all() or (cross < -least).all())
+
+
+def _shoot(image: Image, rng: Random, views: Views) -> Shot:
+    matrix = random_homography(image.shape, rng, views)
+    seen = cv2.warpPerspective(image, matrix, views.size, flags=cv2.INTER_AREA)
+    found = detect(photometric(seen, rng, views.noise), views.detector, views.points)
+    return Shot(found, matrix)
+
+
+def _pair_of(first: Shot, second: Shot, views: Views, name: str) -> Pair | None:
+    """Two views of one photograph; None if they share too little."""
+    homography = second.homography @ np.linalg.inv(first.homography)
+    pair = homography_pair(first.features, second.features, homography, views.size, name)
+    enough = int((pair.true_matches() >= 0).sum()) >= views.matches
+    return pair if enough else None
+
+
+def _pair(image: Image, rng: Random, views: Views, name: str) -> Pair | None:
+    """Two fresh views of one photograph; None if many tries share too little."""
+    for _ in range(TRIES):
+        first, second = (_shoot(image, rng, views) for _ in range(2))
+        pair = _pair_of(first, second, views, name)
+        if pair is not None:
+            return pair
+    return None
+
+
+def album_pairs(
+    images: Sequence[Image],
+    count: int,
+    seed: int,
+    views: Views = Views(),  # noqa: B008
+) -> list[Pair]:
+    """Pairs to train on: few views of each photograph, each used in many pairs.
+
+    Detecting points costs more than all else, and n views make n (n - 1) / 2 pairs. Every other
+    view is an easier one, so that motions of all sizes are there.
+    """
+    rng = np.random.default_rng(seed)
+    each = -(-count // max(len(images), 1))
+    shots = max(int(np.ceil(np.sqrt(3 * each))), 4)  # about half of all pairs are used
+    out: list[Pair] = []
+    for number, image in enumerate(images):
+        ready = fit(to_gray(image), views.size)
+        levels = [views.difficulty * (rng.uniform() if i % 2 else 1.0) for i in range(shots)]
+        album = [_shoot(ready, rng, replace(views, difficulty=level)) for level in levels]
+        both = [(i, j) for i in range(shots) for j in range(shots) if i != j]
+        taken = 0
+        for place in rng.permutation(len(both)):
+            i, j = both[place]
+            pair = _pair_of(album[i], album[j], views, f"image {number}") if taken < each else None
+            if pair is not None:
+                out.append(pair)
+                taken += 1
+    if not out:
+        raise ValueError(
+            f"the images have too little structure: no two views of {len(images)} images share "
+            f"{views.matches} true matches; use other images"
+        )
+    return [out[i] for i in rng.permutation(len(out))[:count]]
+
+
+def photometric(image: Image, rng: Random, strength: float = 1.0) -> Image:
+    """Contrast, brightness, gamma, a shadow, blur, noise, JPEG: each now and then, on gray."""
+    if strength == 0:
+        return image
+    out = image.astype(np.float32) / 255
+    if rng.random() < 0.8:
+        gain, offset = rng.uniform(-0.5, 0.5), rng.uniform(-0.25, 0.25)
+        out = np.clip((out - 0.5) * (1 + gain * strength) + 0.5 + offset * strength, 0, 1)
+    if rng.random() < 0.5:
+        out = out ** rng.uniform(1 / (1 + 0.6 * strength), 1 + 0.6 * strength)
+    if rng.random() < 0.3:
+        out = out * _shadow(out.shape, rng, strength)
+    if rng.random() < 0.4:
+        out = cv2.GaussianBlur(out, (0, 0), 0.3 + rng.uniform(0, 1.2) * strength)
+    if rng.random() < 0.2:
+        out = cv2.filter2D(out, -1, _motion(rng))
+    if rng.random() < 0.5:
+        out = out + rng.normal(0, rng.uniform(0, 0.04 * strength), out.shape)
+    eight = (np.clip(out, 0, 1) * 255).astype(np.uint8)
+    if rng.random() < 0.3:
+        quality = [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(20, 90))]
+        coded = cv2.imencode(".jpg", eight, quality)[1]
+        return np.asarray(cv2.imdecode(coded, cv2.IMREAD_GRAYSCALE))
+    return np.asarray(eight)
+
+
+def _shadow(shape: tuple[int, ...], rng: Random, strength: float) -> Array:
+    height, width = shape[:2]
+    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+    across, down = rng.uniform(0, width), rng.uniform(0, height)
+    radius = rng.uniform(0.12, 0.6) * width
+    depth = min(rng.uniform(0.2, 0.7) * strength, 0.95)
+    distance = (x - across) ** 2 + (y - down) ** 2
+    return np.asarray(1 - depth * np.exp(-distance / (2 * radius**2)), np.float32)
+
+
+def _motion(rng: Random) -> Array:
+    """A line in a random direction, of sum 1."""
+    size = int(rng.integers(3, 9))
+    line = np.zeros((size, size), np.float32)
+    line[size // 2] = 1
+    middle = ((size - 1) / 2, (size - 1) / 2)
+    turn = cv2.getRotationMatrix2D(middle, rng.uniform(0, 180), 1)
+    line = cv2.warpAffine(line, turn, (size, size))
+    return np.asarray(line / line.sum())

@@ -1,0 +1,242 @@
+"""Simple textured 3-D scenes in TartanAir's layout: for tests, first tries and comparisons.
+
+A scene is a set of textured rectangles. World and cameras have x forward, y right, z down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from evergraph.apps.matching.images import Image, to_color
+
+Array = NDArray[Any]
+Random = np.random.Generator
+FAR = 10000.0  # depth of the sky, as TartanAir has it
+NEAR = 0.05
+
+
+@dataclass(frozen=True)
+class Category:
+    """What the sequences of a category have in common.
+
+    Attributes:
+        open: under the sky with buildings, or in a room with boxes.
+        light: brightness, 1 is that of the photographs.
+        noise: standard deviation of the camera's noise, of 255 levels.
+        motion: how wildly the camera moves.
+    """
+
+    open: bool = False
+    light: float = 1.0
+    noise: float = 3.0
+    motion: float = 1.0
+
+
+CATEGORIES = {
+    "indoor": Category(),
+    "outdoor": Category(open=True),
+    "dark": Category(light=0.12, noise=5.0),
+    "hard": Category(motion=3.0),
+}
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A textured parallelogram: a corner, two sides, and a pyramid of textures."""
+
+    corner: Array
+    across: Array
+    down: Array
+    textures: tuple[Image, ...]
+
+
+def sequence(
+    category: Category, textures: Sequence[Image], frames: int, seed: int, width: int = 320
+) -> list[tuple[Image, Array, Array]]:
+    """Image, depth and pose (4 × 4, camera to world) of all frames of a random sequence."""
+    if frames < 2:
+        raise ValueError(f"frames must be at least 2, got {frames}")
+    if not textures:
+        raise ValueError("expected at least one texture to render with, got none")
+    rng = np.random.default_rng(seed)
+    pyramids = [_pyramid(to_color(texture)) for texture in textures]
+    scene = town(rng, pyramids) if category.open else room(rng, pyramids)
+    out = []
+    for pose in trajectory(rng, frames, category.motion):
+        image, depth = render(scene, pose, width)
+        out.append((_expose(image, category, rng), depth, pose))
+    return out
+
+
+def room(rng: Random, textures: list[tuple[Image, ...]], boxes: int = 6) -> list[Rectangle]:
+    """A room of 12 × 10 × 5 meters with boxes on the floor and in the air."""
+    scene = box(np.array([0.0, 0.0, -1.5]), np.array([12.0, 10.0, 5.0]), 0.0, textures, rng)
+    for _ in range(boxes):
+        size = rng.uniform(0.6, 2.0, 3)
+        place = [rng.uniform(1, 5), rng.uniform(-4, 4), 1 - size[2] / 2 - rng.uniform(0, 1.5)]
+        scene += box(np.array(place), size, rng.uniform(0, 3), textures, rng)
+    return scene
+
+
+def town(rng: Random, textures: list[tuple[Image, ...]], houses: int = 12) -> list[Rectangle]:
+    """Paved ground with houses on both sides of a street, under an empty sky."""
+    scene = []
+    for x in range(-10, 50, 10):
+        for y in range(-20, 20, 10):
+            sides = np.array([10.0, 0, 0]), np.array([0, 10.0, 0])
+            corner = np.array([x, y, 1.0])
+            scene.append(Rectangle(corner, *sides, textures[rng.integers(len(textures))]))
+    for number in range(houses):
+        size = np.array([rng.uniform(3, 6), rng.uniform(3, 6), rng.uniform(3, 8)])
+        side = 1 if number % 2 else -1
+        place = [4.0 * (number // 2) + rng.uniform(0, 2), side * rng.uniform(5, 9), 1 - size[2] / 2]
+        scene += box(np.array(place), size, rng.uniform(-0.2, 0.2), textures, rng)
+    return scene
+
+
+def box(
+    middle: Array, size: Array, yaw: float, textures: list[tuple[Image, ...]], rng: Random
+) -> list[Rectangle]:
+    """The six faces of a box, each with a texture of its own."""
+    turn = rotation(yaw, 0.0, 0.0)
+    faces = []
+    for axis in range(3):
+        for sign in (-0.5, 0.5):
+            across, down, out = np.zeros(3), np.zeros(3), np.zeros(3)
+            across[(axis + 1) % 3] = size[(axis + 1) % 3]
+            down[(axis + 2) % 3] = size[(axis + 2) % 3]
+            out[axis] = sign * size[axis]
+            corner = turn @ (out - across / 2 - down / 2) + middle
+            chosen = textures[rng.integers(len(textures))]
+            faces.append(Rectangle(corner, turn @ across, turn @ down, chosen))
+    return faces
+
+
+def rotation(yaw: float, pitch: float, roll: float) -> Array:
+    """Turn about z, then y, then x."""
+    a, b, c = np.cos([yaw, pitch, roll])
+    p, q, r = np.sin([yaw, pitch, roll])
+    about_z = np.array([[a, -p, 0], [p, a, 0], [0, 0, 1]])
+    about_y = np.array([[b, 0, q], [0, 1, 0], [-q, 0, b]])
+    about_x = np.array([[1, 0, 0], [0, c, -r], [0, r, c]])
+    return np.asarray(about_z @ about_y @ about_x)
+
+
+def trajectory(rng: Random, frames: int, motion: float) -> list[Array]:
+    """Smooth random poses; one frame moves about the same whatever the length."""
+    time = np.arange(frames) / 12.0
+
+    def wave(size: float) -> Array:
+        total = np.zeros(frames)
+        for order in range(1, 4):
+            phase, strength = rng.uniform(0, 2 * np.pi), rng.normal()
+            total += strength * np.sin(2 * np.pi * order * time + phase) / order
+        return np.asarray(size * motion**0.5 * total)
+
+    if motion > 1:
+        time = time * motion**0.5
+    place = np.stack([-3 + wave(0.35), wave(0.5), -0.5 + wave(0.18)], 1)
+    angles = np.stack([wave(0.18), wave(0.08), wave(0.08)], 1)
+    poses = []
+    for position, angle in zip(place, angles, strict=True):
+        pose = np.eye(4)
+        pose[:3, :3] = rotation(*angle)
+        pose[:3, 3] = position
+        poses.append(pose)
+    return poses
+
+
+def render(scene: list[Rectangle], pose: Array, width: int = 320) -> tuple[Image, Array]:
+    """Color `(H, W, 3)` and depth `(H, W)` of a scene; height is 3/4 of the width."""
+    height = width * 3 // 4
+    focal = width / 2
+    row, column = np.mgrid[0:height, 0:width]
+    sight = np.stack([np.ones_like(row), (column - width / 2) / focal, (row - height / 2) / focal])
+    rays = pose[:3, :3] @ sight.reshape(3, -1)
+    depth = np.full(height * width, np.inf)
+    color = np.full((height * width, 3), 200, np.uint8)
+    color[:, 0] = 235  # a pale sky
+    for face in scene:
+        _draw(face, rays, pose[:3, 3], depth, color)
+    depth[~np.isfinite(depth)] = FAR
+    return color.reshape(height, width, 3), depth.reshape(height, width).astype(np.float32)
+
+
+def _draw(face: Rectangle, rays: Array, eye: Array, depth: Array, color: Image) -> None:
+    """Draw a rectangle where it is the closest so far."""
+    normal = np.cross(face.across, face.down)
+    slope = normal @ rays
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = float(normal @ (face.corner - eye)) / slope
+        hit = np.flatnonzero((distance > NEAR) & (distance < depth))
+    place = rays[:, hit] * distance[hit] + (eye - face.corner)[:, None]
+    u = face.across @ place / (face.across @ face.across)
+    v = face.down @ place / (face.down @ face.down)
+    inside = (u >= 0) & (u <= 1) & (v >= 0) & (v <= 1)
+    hit, u, v = hit[inside], u[inside], v[inside]
+    if not len(hit):
+        return
+    texture = face.textures[_level(face.textures, u, v)]
+    high, wide = texture.shape[:2]
+    x, y = ((t * (n - 1)).astype(np.float32)[:, None] for t, n in ((u, wide), (v, high)))
+    for part in range(0, len(hit), 30000):  # remap takes images of at most 32767 rows
+        rows = slice(part, part + 30000)
+        color[hit[rows]] = cv2.remap(texture, x[rows], y[rows], cv2.INTER_LINEAR)[:, 0]
+    depth[hit] = distance[hit]
+
+
+def _level(textures: tuple[Image, ...], u: Array, v: Array) -> int:
+    """The level of the pyramid of which a pixel of the view covers about one pixel."""
+    seen = max(float(np.ptp(u) * np.ptp(v)), 1e-9)
+    high, wide = textures[0].shape[:2]
+    footprint = seen * high * wide / len(u)
+    return int(np.clip(round(0.5 * np.log2(max(footprint, 1.0))), 0, len(textures) - 1))
+
+
+def _pyramid(texture: Image, levels: int = 5) -> tuple[Image, ...]:
+    out = [texture]
+    while len(out) < levels and min(out[-1].shape[:2]) > 16:
+        out.append(cv2.pyrDown(out[-1]))
+    return tuple(out)
+
+
+def _expose(image: Image, category: Category, rng: Random) -> Image:
+    """What a camera makes of the light: brightness that varies, and noise."""
+    light = category.light * rng.uniform(0.85, 1.1)
+    noisy = image * light + rng.normal(0, category.noise, image.shape)
+    return np.clip(noisy, 0, 255).astype(np.uint8)
+
+
+def write_sequence(folder: Path | str, frames: list[tuple[Image, Array, Array]]) -> None:
+    """Write frames in TartanAir's layout; the folder is one `P###`."""
+    folder = Path(folder)
+    for name in ("image_left", "depth_left"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    lines = []
+    for number, (image, depth, pose) in enumerate(frames):
+        cv2.imwrite(str(folder / "image_left" / f"{number:06}_left.png"), image)
+        np.save(folder / "depth_left" / f"{number:06}_left_depth.npy", depth)
+        values = [*pose[:3, 3], *quaternion(pose[:3, :3])]
+        lines.append(" ".join(f"{value:.9g}" for value in values))
+    (folder / "pose_left.txt").write_text("\n".join(lines) + "\n")
+
+
+def quaternion(turn: Array) -> Array:
+    """The unit quaternion (x, y, z, w) of a rotation matrix."""
+    t = turn
+    table = np.array([
+        [t[0, 0] - t[1, 1] - t[2, 2], 0, 0, 0],
+        [t[1, 0] + t[0, 1], t[1, 1] - t[0, 0] - t[2, 2], 0, 0],
+        [t[2, 0] + t[0, 2], t[2, 1] + t[1, 2], t[2, 2] - t[0, 0] - t[1, 1], 0],
+        [t[2, 1] - t[1, 2], t[0, 2] - t[2, 0], t[1, 0] - t[0, 1], np.trace(t)],
+    ]) / 3  # fmt: skip
+    _, vectors = np.linalg.eigh(table)  # the largest eigenvalue's vector; reads the lower half
+    out = vectors[:, -1]
+    return np.asarray(out if out[3] >= 0 else -out)

@@ -1,0 +1,62 @@
+"""scikit-image's stereo pair of a motorcycle, with its true disparity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evergraph.apps.matching.features import Detector, detect
+from evergraph.apps.matching.truth import Pair, Truth
+
+Array = NDArray[Any]
+
+
+def motorcycle_pairs(
+    points: tuple[int, ...] = (256, 512, 1024), detector: Detector = "sift"
+) -> Iterator[Pair]:
+    """The pair with so many points of each image."""
+    from skimage.data import stereo_motorcycle
+
+    left, right, disparity = stereo_motorcycle()
+    size = (left.shape[1], left.shape[0])
+    for count in points:
+        first, second = (detect(image[..., ::-1], detector, count) for image in (left, right))
+        forward, seen = shift(first.keypoints, disparity)
+        backward, seen_back = shift_back(second.keypoints, disparity)
+        truth = Truth(forward, backward, seen, seen_back)
+        yield Pair(first, second, truth, size, name=f"motorcycle, {count} points")
+
+
+def shift(points: Array, disparity: Array) -> tuple[Array, Array]:
+    """Where points of the left image lie in the right one, and whether anybody knows."""
+    column, row = _pixels(points, disparity)
+    by = disparity[row, column].astype(np.float64)
+    known = np.isfinite(by)
+    out = points.astype(np.float64).copy()
+    out[:, 0] -= np.where(known, by, np.nan)
+    return out, known & (out[:, 0] >= 0)
+
+
+def shift_back(points: Array, disparity: Array) -> tuple[Array, Array]:
+    """The opposite: of all pixels of the left row that land here, the closest to the camera."""
+    _, row = _pixels(points, disparity)
+    across = np.arange(disparity.shape[1])
+    with np.errstate(invalid="ignore"):
+        miss = np.abs(across - disparity[row] - points[:, :1])
+        miss = np.where(np.isfinite(miss), miss, np.inf)
+        lands = miss <= 0.75
+    nearest = np.where(lands, disparity[row], -np.inf).argmax(1)
+    known = lands.any(1)
+    out = points.astype(np.float64).copy()
+    out[:, 0] += np.where(known, disparity[row, nearest], np.nan)
+    return out, np.asarray(known)
+
+
+def _pixels(points: Array, disparity: Array) -> tuple[Array, Array]:
+    high, wide = disparity.shape
+    column = np.clip(np.rint(points[:, 0]).astype(int), 0, wide - 1)
+    row = np.clip(np.rint(points[:, 1]).astype(int), 0, high - 1)
+    return column, row

@@ -1,0 +1,229 @@
+"""TartanAir's layout: sequences of images with depth and camera poses.
+
+`ENV/{Easy,Hard}/P###/` holds `image_left/000000_left.png`, `depth_left/000000_left_depth.npy`
+(meters along the viewing direction; the sky is far away) and `pose_left.txt` (one line a frame:
+`tx ty tz qx qy qz qw`, camera to world, x forward, y right, z down). Half the image width is the
+focal length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from evergraph.apps.matching.features import Detector, ImageFeatures, detect
+from evergraph.apps.matching.images import Image, read_image
+from evergraph.apps.matching.truth import Pair, Truth
+
+Array = NDArray[Any]
+SKY = 1000.0  # meters from which on a depth says nothing
+HIDDEN = 0.05  # share of the depth by which something must be closer to hide a point
+OPTICAL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 1]], float)
+"""From x forward, y right, z down to x right, y down, z forward."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame with what is known of it.
+
+    Attributes:
+        features: points found in the image.
+        depth: `(H, W)` meters along the viewing direction; NaN where unknown.
+        pose: `(4, 4)` camera to world.
+        size: width and height of the image that the points were found in.
+    """
+
+    features: ImageFeatures
+    depth: Array
+    pose: Array
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One trajectory through an environment.
+
+    Attributes:
+        folder: where it lies.
+        name: `ENV/LEVEL/P###`.
+        images: of all frames.
+        depths: of all frames.
+        poses: `(frames, 4, 4)` camera to world.
+    """
+
+    folder: Path
+    name: str
+    images: tuple[Path, ...]
+    depths: tuple[Path, ...]
+    poses: Array
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def frame(
+        self, number: int, width: int = 320, points: int = 256, detector: Detector = "sift"
+    ) -> Frame:
+        """Read a frame and find its points, in an image scaled to this width."""
+        image = shrink(read_image(self.images[number]), width)
+        depth = read_depth(self.depths[number])
+        size = (image.shape[1], image.shape[0])
+        return Frame(detect(image, detector, points), depth, self.poses[number], size)
+
+
+def sequences(root: Path | str) -> list[Sequence]:
+    """All sequences below a folder (or the folder itself, if it is one), by name."""
+    root = Path(root)
+    found = sorted(path.parent for path in root.rglob("pose_left.txt"))
+    if not found:
+        raise ValueError(
+            f"expected TartanAir's layout, ENV/LEVEL/P###/pose_left.txt, in {root}; found none"
+        )
+    return [read_sequence(folder) for folder in found]
+
+
+def read_sequence(folder: Path) -> Sequence:
+    """The files of one sequence; every frame needs an image, a depth map and a pose."""
+    images = tuple(sorted((folder / "image_left").glob("*_left.png")))
+    if not images:
+        raise ValueError(f"expected images named 000000_left.png in {folder / 'image_left'}")
+    depths = []
+    for image in images:
+        depth = folder / "depth_left" / f"{image.stem}_depth.npy"
+        if not depth.is_file():
+            raise ValueError(f"expected a depth map beside every image, {depth} is missing")
+        depths.append(depth)
+    poses = read_poses(folder / "pose_left.txt", len(images))
+    return Sequence(folder, "/".join(folder.parts[-3:]), images, tuple(depths), poses)
+
+
+def read_poses(path: Path, frames: int) -> Array:
+    """Camera-to-world matrices `(frames, 4, 4)`."""
+    lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
+    if len(lines) != frames:
+        raise ValueError(
+            f"{path} must have one line for each of the {frames} images, got {len(lines)} lines"
+        )
+    out = np.zeros((frames, 4, 4))
+    for number, line in enumerate(lines):
+        try:
+            values = np.array([float(word) for word in line])
+        except ValueError:
+            values = np.zeros(0)
+        length = float(np.linalg.norm(values[3:])) if len(values) == 7 else 0.0
+        if not np.isfinite(values).all() or not 0.9 < length < 1.1:
+            raise ValueError(
+                f"line {number + 1} of {path} must be tx ty tz qx qy qz qw with a quaternion of "
+                f"length 1, got {' '.join(line)!r}"
+            )
+        out[number] = pose_matrix(values[:3], values[3:] / length)
+    return out
+
+
+def pose_matrix(position: Array, quaternion: Array) -> Array:
+    """A 4 × 4 matrix of a position and a unit quaternion (x, y, z, w)."""
+    x, y, z, w = quaternion
+    out = np.eye(4)
+    out[:3, :3] = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+        [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+        [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+    ]
+    out[:3, 3] = position
+    return out
+
+
+def read_depth(path: Path) -> Array:
+    """A depth map in meters; anything that is no positive number becomes NaN."""
+    try:
+        depth = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path} must be a depth map saved by NumPy, got {error}") from error
+    if depth.ndim != 2:
+        raise ValueError(f"{path} must hold one depth per pixel, got shape {depth.shape}")
+    with np.errstate(invalid="ignore"):
+        return np.where(depth > 0, depth, np.nan).astype(np.float32)
+
+
+def shrink(image: Image, width: int) -> Image:
+    """Scale an image down to this width; smaller ones stay."""
+    scale = width / image.shape[1]
+    if scale >= 1:
+        return image
+    size = (width, round(image.shape[0] * scale))
+    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
+
+
+def sample(depth: Array, points: Array, size: tuple[int, int]) -> Array:
+    """Depth at points of an image of this size, from the nearest pixel; NaN outside."""
+    scale = np.array([depth.shape[1] / size[0], depth.shape[0] / size[1]])
+    with np.errstate(invalid="ignore"):
+        place = np.floor((points + 0.5) * scale)
+        inside = (place >= 0).all(1) & (place < np.array(depth.shape[::-1])).all(1)
+    out = np.full(len(points), np.nan)
+    column, row = place[inside].astype(int).T
+    out[inside] = depth[row, column]
+    return out
+
+
+def project(
+    points: Array, depth: Array, pose: Array, other: Array, size: tuple[int, int]
+) -> tuple[Array, Array]:
+    """Points `(N, 2)` with their depth, seen from another camera: places and depths there.
+
+    NaN where the depth is unknown, or the point lies behind the other camera.
+    """
+    focal, middle = size[0] / 2, np.array(size) / 2
+    sight = np.concatenate([np.ones((len(points), 1)), (points - middle) / focal], 1)
+    world = (sight * depth[:, None]) @ pose[:3, :3].T + pose[:3, 3]
+    local = (world - other[:3, 3]) @ other[:3, :3]
+    with np.errstate(invalid="ignore"):
+        ahead = np.where(local[:, :1] > 1e-6, local[:, :1], np.nan)
+    return local[:, 1:] / ahead * focal + middle, ahead[:, 0]
+
+
+def locate(frame: Frame, other: Frame) -> tuple[Array, Array]:
+    """Where the points of a frame lie in another, and whether they are seen there.
+
+    Not seen: outside of the image, hidden by something closer, in the sky, or of unknown depth.
+    """
+    points = frame.features.keypoints.astype(np.float64)
+    depth = sample(frame.depth, points, frame.size)
+    place, far = project(points, depth, frame.pose, other.pose, frame.size)
+    there = sample(other.depth, place, other.size)
+    with np.errstate(invalid="ignore"):
+        clear = (depth < SKY) & (far <= there * (1 + HIDDEN) + 0.01)
+    return place, clear
+
+
+def frame_pair(first: Frame, second: Frame, name: str = "") -> Pair:
+    """A pair of frames with the truth from depth and poses."""
+    forward, seen = locate(first, second)
+    backward, seen_back = locate(second, first)
+    truth = Truth(forward, backward, seen, seen_back)
+    motion = OPTICAL @ np.linalg.inv(second.pose) @ first.pose @ OPTICAL.T
+    return Pair(first.features, second.features, truth, first.size, motion=motion, name=name)
+
+
+def sequence_pairs(
+    sequence: Sequence,
+    apart: int = 1,
+    width: int = 320,
+    points: int = 256,
+    detector: Detector = "sift",
+    stride: int = 1,
+) -> Iterator[Pair]:
+    """Every `stride`-th frame with the one so many frames later."""
+    kept: dict[int, Frame] = {}
+    for start in range(0, len(sequence) - apart, stride):
+        for number in (start, start + apart):
+            if number not in kept:
+                kept[number] = sequence.frame(number, width, points, detector)
+        yield frame_pair(kept[start], kept[start + apart], f"{sequence.name}:{start}")
+        for old in [number for number in kept if number <= start]:
+            del kept[old]

@@ -1,0 +1,97 @@
+"""Fixed embeddings of feature graphs: what a node, its neighbors and their graph say, unlearned."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from evergraph.feature_graph import (
+    Features,
+    Neighbors,
+    Normalization,
+    condense,
+    feature_graph,
+    neighborhood_mean,
+)
+from evergraph.graph.rows import SparseRows
+
+Block = Literal["x", "mean", "propagated"]
+BLOCKS: tuple[Block, ...] = get_args(Block)
+
+
+def fixed_embedding(
+    x: Features,
+    neighbors: Neighbors,
+    hops: int = 1,
+    blocks: tuple[Block, ...] = BLOCKS,
+    normalization: Normalization = "column",
+) -> Features:
+    """One vector per item: the sum of x, m and Âx, each of unit length, brought to unit length.
+
+    `x` is the node itself, `mean` its neighborhood (one part per hop and edge component), and
+    `propagated` what Â of the same hop makes of x. All of them live among the same features, so
+    that their sum is as wide as x. Nothing is learned: it is known the moment an item comes.
+
+    Returns:
+        `(B, D)` with D = C · F (times the nodes of a sub-graph): sparse rows if x is sparse.
+
+    Example:
+        >>> neighbors = Neighbors(torch.rand(5, 1, 6), owner=torch.tensor([0, 0, 0, 1, 1]))
+        >>> fixed_embedding(torch.rand(2, 1, 6), neighbors).shape
+        torch.Size([2, 6])
+    """
+    if isinstance(x, SparseRows):
+        return _sparse(x, neighbors, hops, blocks, normalization)
+    items = x.reshape(len(x), -1, *x.shape[-2:])
+    flat = items.flatten(0, 1)
+    parts: list[Tensor] = []
+    if "x" in blocks:
+        parts.append(flat.unsqueeze(1))
+    if "mean" in blocks:
+        parts.append(neighborhood_mean(neighbors, len(flat), hops))
+    if "propagated" in blocks:
+        graph = feature_graph(flat, neighbors, hops=hops, normalization=normalization, form="dense")
+        out = graph.propagate(flat)
+        parts.append(out.view(len(flat), -1, *flat.shape[1:]))
+    rows = _unit_length(torch.cat(parts, dim=1).flatten(2)).sum(1)
+    return _unit_length(rows).reshape(len(x), -1)
+
+
+def _sparse(
+    x: SparseRows,
+    neighbors: Neighbors,
+    hops: int,
+    blocks: tuple[Block, ...],
+    normalization: Normalization,
+) -> SparseRows:
+    parts: list[SparseRows] = []
+    if "x" in blocks:
+        parts.append(x)
+    if "mean" in blocks:
+        mean = condense(neighbors, len(x), hops).features
+        assert isinstance(mean, SparseRows)
+        planes = len(mean) // max(len(x), 1)
+        parts += [mean[torch.arange(len(x)) * planes + plane] for plane in range(planes)]
+    if "propagated" in blocks:
+        graph = feature_graph(x, neighbors, hops=hops, normalization=normalization, form="support")
+        support = graph.support
+        assert support is not None
+        for values in graph.propagate(graph.nodes):
+            parts.append(SparseRows(support.ptr, support.feature, values, x.num_features))
+    stacked = SparseRows.concatenate([_unit(part) for part in parts])
+    item = torch.arange(len(x)).repeat(len(parts))
+    return _unit(stacked.pool(item, len(x), torch.ones(len(item), dtype=stacked.values.dtype)))
+
+
+def _unit_length(rows: Tensor) -> Tensor:
+    length = rows.square().sum(-1, keepdim=True).sqrt()
+    return rows / length.masked_fill(length == 0, 1)
+
+
+def _unit(rows: SparseRows) -> SparseRows:
+    row = rows.rows
+    square = rows.values.new_zeros(len(rows)).index_add(0, row, rows.values.square())
+    length = square.sqrt().masked_fill(square == 0, 1)
+    return SparseRows(rows.indptr, rows.indices, rows.values / length[row], rows.num_features)

@@ -1,0 +1,205 @@
+"""A closed-form classifier: one pass, constant memory, and the order of the stream is no matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from scipy.linalg import cho_factor, cho_solve
+from torch import Tensor
+
+from evergraph.stream.batch import Batch
+from evergraph.feature_graph.embedding import BLOCKS, Block, fixed_embedding
+from evergraph.feature_graph import Features, Normalization
+from evergraph.learn.learner import Learner
+from evergraph.learn.memory import State
+from evergraph.graph.rows import SparseRows
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Analytic:
+    """Ridge regression, or linear discriminant analysis, on fixed feature-graph embeddings.
+
+    Both need only sums over the items: `G = Σ e eᵀ`, `S_c = Σ_{y=c} e` and the counts. Sums do
+    not depend on the order, so that class-incremental, data-incremental and regular learning give
+    the same classifier; and an item can be taken out again by subtracting it.
+
+    Attributes:
+        solver: `ridge` solves `(G + λ I) W = S`; `lda` takes the class means and the common
+            covariance within classes, shrunk by λ.
+        strength: λ.
+        relevance: whether ridge asks less of features that tell the classes apart: see
+            `_relevance`. It is read off the same sums, so that all of the above still holds.
+        blocks: what the embedding is made of.
+        normalization: of the feature graph in it.
+        max_width: wider embeddings are folded to this many numbers by a fixed signed hash, so
+            that G stays small.
+    """
+
+    solver: Literal["ridge", "lda"] = "ridge"
+    strength: float = 2.0
+    relevance: bool = False
+    blocks: tuple[Block, ...] = BLOCKS
+    normalization: Normalization = "column"
+    max_width: int = 4096
+    lazy: ClassVar[bool] = True  # a prediction after learning has to solve first
+    gram: Array | None = field(default=None, repr=False)
+    sums: dict[int, Array] = field(default_factory=dict, repr=False)
+    counts: dict[int, int] = field(default_factory=dict, repr=False)
+    solution: Array | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Reject settings that do not go together."""
+        if self.relevance and self.solver != "ridge":
+            raise ValueError(
+                f"relevance is for solver 'ridge', which has one penalty per feature, "
+                f"got {self.solver!r}, which knows the covariance"
+            )
+
+    def observe(self, learner: Learner, batch: Batch) -> None:
+        """Add a new batch to the sums."""
+        self._add(learner, batch, +1)
+
+    def forget(self, learner: Learner, batch: Batch) -> None:
+        """Take items out again, as if they had never come."""
+        for label, count in zip(*np.unique(batch.target.numpy(), return_counts=True), strict=True):
+            if self.counts.get(int(label), 0) < count:
+                raise ValueError(
+                    f"only what was learned can be forgotten: {count} items of class {label} "
+                    f"asked for, {self.counts.get(int(label), 0)} learned"
+                )
+        self._add(learner, batch, -1)
+
+    def scores(self, learner: Learner, batch: Batch) -> Tensor:
+        """The regression of each class, `(B, K)`, in the order of the learner's classes."""
+        if self.solution is None:
+            self.solution = self._solve(learner.classes)
+        rows = self._embed(learner, batch)
+        out = np.empty((len(batch), self.solution.shape[1]))
+        for i in range(len(batch)):
+            index, values = rows[i]
+            out[i] = values @ self.solution[index]
+        return torch.from_numpy(out + self._offset(learner.classes))
+
+    def _add(self, learner: Learner, batch: Batch, sign: int) -> None:
+        rows = self._embed(learner, batch)
+        for (index, values), label in zip(rows, batch.target.tolist(), strict=True):
+            assert self.gram is not None
+            self.gram[np.ix_(index, index)] += sign * np.outer(values, values)
+            total = self.sums.setdefault(label, np.zeros(len(self.gram)))
+            total[index] += sign * values
+            self.counts[label] = self.counts.get(label, 0) + sign
+        self.solution = None
+
+    def _embed(self, learner: Learner, batch: Batch) -> list[tuple[Array, Array]]:
+        """Index and value of the nonzeros of each item's embedding, folded if it is wide."""
+        found = fixed_embedding(
+            batch.x, batch.neighbors, learner.model.hops, self.blocks, self.normalization
+        )
+        width = found.num_features if isinstance(found, SparseRows) else found.shape[1]
+        size = min(width, self.max_width)
+        if self.gram is None:
+            self.gram = np.zeros((size, size))
+        rows = _entries(found)
+        return rows if width <= self.max_width else [_fold(row, self.max_width) for row in rows]
+
+    def _solve(self, classes: list[int]) -> Array:
+        assert self.gram is not None
+        size = len(self.gram)
+        sums = np.stack([self.sums.get(label, np.zeros(size)) for label in classes], axis=1)
+        counts = np.array([self.counts.get(label, 0) for label in classes], dtype=float)
+        left, right = self.gram, sums
+        if self.solver == "lda":
+            means = sums / np.maximum(counts, 1)
+            left, right = self.gram - (means * counts) @ means.T, means
+            left = left / max(counts.sum() - np.count_nonzero(counts), 1)
+        root = np.sqrt(_relevance(left, sums, counts)) if self.relevance else np.ones(size)
+        left, right = root[:, None] * left * root, root[:, None] * right
+        scale = self.strength if self.solver == "ridge" else self.strength * _mean_diagonal(left)
+        factor = cho_factor(left + max(scale, 1e-12) * np.eye(size), lower=True)
+        return np.asarray(root[:, None] * cho_solve(factor, right))
+
+    def _offset(self, classes: list[int]) -> Array:
+        """What LDA adds to the scores: -½ μᵀ Σ⁻¹ μ and the log of the class shares."""
+        if self.solver == "ridge":
+            return np.zeros(len(classes))
+        assert self.solution is not None
+        counts = np.array([max(self.counts.get(label, 0), 0) for label in classes], dtype=float)
+        size = len(self.solution)
+        sums = np.stack([self.sums.get(label, np.zeros(size)) for label in classes], axis=1)
+        means = sums / np.maximum(counts, 1)
+        share = np.log(np.maximum(counts, 1e-12) / max(counts.sum(), 1))
+        return np.asarray(share - 0.5 * (means * self.solution).sum(0))
+
+    def state(self) -> State:
+        """The sums."""
+        if self.gram is None:
+            return {}, {"counts": {}}
+        tensors = {"gram": torch.from_numpy(self.gram)}
+        tensors |= {f"sums.{label}": torch.from_numpy(v) for label, v in self.sums.items()}
+        return tensors, {"counts": {str(label): n for label, n in self.counts.items()}}
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Put the sums back."""
+        self.gram = tensors["gram"].numpy().copy() if "gram" in tensors else None
+        self.sums = {
+            int(name.removeprefix("sums.")): tensor.numpy().copy()
+            for name, tensor in tensors.items()
+            if name.startswith("sums.")
+        }
+        self.counts = {int(label): count for label, count in values["counts"].items()}
+        self.solution = None
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the sums take: constant in the stream."""
+        parts = [*self.sums.values(), *([] if self.gram is None else [self.gram])]
+        return sum(part.nbytes for part in parts)
+
+
+def _entries(found: Features) -> list[tuple[Array, Array]]:
+    if isinstance(found, Tensor):
+        values = found.detach().double().numpy()
+        index = np.arange(values.shape[1])
+        return [(index, row) for row in values]
+    indptr, indices = found.indptr.numpy(), found.indices.numpy()
+    data = found.values.detach().double().numpy()
+    return [(indices[a:b], data[a:b]) for a, b in pairwise(indptr)]
+
+
+def _fold(row: tuple[Array, Array], width: int) -> tuple[Array, Array]:
+    """Sum entries into `width` places with a fixed hash and a fixed sign (a count sketch)."""
+    index, values = row
+    mixed = (index.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(32)
+    sign = np.where(mixed >> np.uint64(63), 1.0, -1.0)
+    place, slot = np.unique((mixed % np.uint64(width)).astype(np.int64), return_inverse=True)
+    return place, np.bincount(slot, weights=values * sign, minlength=len(place))
+
+
+def _relevance(gram: Array, sums: Array, counts: Array) -> Array:
+    """How much larger the weights of each feature may be, one on average.
+
+    It is the F of an analysis of variance: how far the class means of a feature lie apart, over
+    how much it varies within the classes. Solving with `e √r` in place of e is ridge regression
+    with the penalty `λ / r_j` on the weights of feature j.
+    """
+    total = np.diagonal(gram)
+    classes = (sums**2 / np.maximum(counts, 1)).sum(1)
+    between = classes - sums.sum(1) ** 2 / max(counts.sum(), 1)
+    within = np.maximum(total - classes, 1e-3 * total)  # nothing counts without limit
+    ratio = np.divide(between, within, out=np.zeros_like(total), where=within > 0).clip(min=0)
+    mean = (ratio * total).sum() / max(total.sum(), 1e-12)
+    return ratio / mean if mean > 1e-9 else np.ones_like(ratio)  # one class: all the same
+
+
+def _mean_diagonal(matrix: Array) -> float:
+    return float(np.mean(np.diagonal(matrix)))

@@ -1,1 +1,0 @@
-"""From results to evidence, tables and figures."""

@@ -1,0 +1,186 @@
+"""Items of the continuum: what is known of a node when it comes, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from evergraph.feature_graph import Features, Neighbors, condense
+from evergraph.feature_graph.build import check
+from evergraph.graph.rows import SparseRows
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Items `(x, N(x), t, z)` of Eq. (1), packed; an item is a batch of one.
+
+    Attributes:
+        x: B sparse rows, or `(B, *, C, F)`.
+        neighbors: of all items; with more axes in x, owners count its flattened leading axes.
+        target: `(B,)` int64 labels; -1 where unknown.
+        task: `(B,)` int64 task descriptors; -1 where there is none.
+        node: `(B,)` int64 names of the items, to find them again; -1 where there are none.
+    """
+
+    x: Features
+    neighbors: Neighbors
+    target: Tensor
+    task: Tensor
+    node: Tensor
+
+    def __post_init__(self) -> None:
+        """Reject parts of other lengths."""
+        size = len(self.x)
+        for name in ("target", "task", "node"):
+            part: Tensor = getattr(self, name)
+            if part.shape != (size,):
+                raise ValueError(
+                    f"{name} must have shape ({size},) for {size} items, got {tuple(part.shape)}"
+                )
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.width))
+        return f"Batch({len(self)} items of {shape} features, {len(self.neighbors)} neighbors)"
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self.select(torch.tensor([i])) for i in range(len(self)))
+
+    @property
+    def width(self) -> tuple[int, ...]:
+        """The shape of one item's features, `(*, C, F)`."""
+        if isinstance(self.x, SparseRows):
+            return (1, self.x.num_features)
+        return tuple(self.x.shape[1:])
+
+    @property
+    def nodes_per_item(self) -> int:
+        """How many owners an item has: 1, or the nodes of a sub-graph."""
+        return 1 if isinstance(self.x, SparseRows) else self.x.shape[1:-2].numel()
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes all arrays take."""
+        parts = [self.x, self.neighbors.features, *_tensors(self.neighbors)]
+        parts += [self.target, self.task, self.node]
+        return sum(part.nbytes for part in parts)
+
+    def check(self, hops: int) -> None:
+        """Raise a ValueError that names the item if anything in it cannot be used."""
+        check(self.x, self.neighbors, hops)
+
+    def select(self, index: Tensor) -> Batch:
+        """The items at these positions, in this order."""
+        per, owner = self.nodes_per_item, self.neighbors.owner
+        counts = torch.bincount(owner // per, minlength=len(self))
+        start = counts.cumsum(0) - counts
+        chosen = counts[index]
+        where = torch.repeat_interleave(start[index] - (chosen.cumsum(0) - chosen), chosen)
+        where = where + torch.arange(len(where))
+        new = torch.repeat_interleave(torch.arange(len(index)), chosen)
+        n = self.neighbors
+        neighbors = Neighbors(
+            n.features[where],
+            new * per + owner[where] % per,
+            None if n.hop is None else n.hop[where],
+            None if n.weight is None else n.weight[where],
+        )
+        parts = (self.target[index], self.task[index], self.node[index])
+        return Batch(self.x[index], neighbors, *parts)
+
+    def condensed(self, hops: int) -> Batch:
+        """The same items with one neighbor per plane in place of all: lossless, see `condense`."""
+        neighbors = condense(self.neighbors, len(self) * self.nodes_per_item, hops)
+        return replace(self, neighbors=neighbors)
+
+    def compact(self) -> Batch:
+        """The same items to store: sparse rows with int32 indices, nothing else in memory."""
+        x, y = self.x, self.neighbors.features
+        if isinstance(x, SparseRows) and isinstance(y, SparseRows):
+            small = self.neighbors.with_features(y.with_index_type(torch.int32))
+            return replace(self, x=x.with_index_type(torch.int32), neighbors=small)
+        return self
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All arrays by name, to save them."""
+        out = {"target": self.target, "task": self.task, "node": self.node}
+        for name in ("owner", "hop", "weight"):
+            part = getattr(self.neighbors, name)
+            if part is not None:
+                out[name] = part
+        for name, features in (("x", self.x), ("y", self.neighbors.features)):
+            if isinstance(features, Tensor):
+                out[name] = features
+            else:
+                out[f"{name}.indptr"] = features.indptr
+                out[f"{name}.indices"] = features.indices
+                out[f"{name}.values"] = features.values
+                out[f"{name}.num_features"] = torch.tensor(features.num_features)
+        return out
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Batch:
+        """The opposite of `tensors`."""
+
+        def features(name: str) -> Features:
+            if name in tensors:
+                return tensors[name]
+            indptr, indices, values = (
+                tensors[f"{name}.{part}"] for part in ("indptr", "indices", "values")
+            )
+            return SparseRows(indptr, indices, values, int(tensors[f"{name}.num_features"]))
+
+        edges = (tensors["owner"], tensors.get("hop"), tensors.get("weight"))
+        parts = (tensors["target"], tensors["task"], tensors["node"])
+        return cls(features("x"), Neighbors(features("y"), *edges), *parts)
+
+
+def concatenate(batches: Sequence[Batch]) -> Batch:
+    """All items of several batches in one."""
+    if not batches:
+        raise ValueError("expected at least one batch to concatenate, got none")
+    items = torch.tensor([len(b) for b in batches]) * batches[0].nodes_per_item
+    around = [len(b.neighbors) for b in batches]
+    shift = torch.repeat_interleave(items.cumsum(0) - items, torch.tensor(around))
+    owner = torch.cat([b.neighbors.owner for b in batches])
+    neighbors = Neighbors(
+        _join([b.neighbors.features for b in batches]),
+        owner + shift.to(owner.device),
+        _join_optional([b.neighbors.hop for b in batches], around),
+        _join_optional([b.neighbors.weight for b in batches], around),
+    )
+    target, task, node = (
+        torch.cat([getattr(b, name) for b in batches]) for name in ("target", "task", "node")
+    )
+    return Batch(_join([b.x for b in batches]), neighbors, target, task, node)
+
+
+def _join(parts: Sequence[Features]) -> Features:
+    sparse = [part for part in parts if isinstance(part, SparseRows)]
+    if sparse:
+        return SparseRows.concatenate(sparse)
+    return torch.cat([part for part in parts if isinstance(part, Tensor)])
+
+
+def _join_optional(parts: Sequence[Tensor | None], lengths: Sequence[int]) -> Tensor | None:
+    """All parts in one; those that are not given stand for ones, as `Neighbors` says."""
+    given = next((part for part in parts if part is not None), None)
+    if given is None:
+        return None
+    like = given
+    return torch.cat(
+        [
+            like.new_ones(n, *like.shape[1:]) if part is None else part
+            for part, n in zip(parts, lengths, strict=True)
+        ]
+    )
+
+
+def _tensors(neighbors: Neighbors) -> list[Tensor]:
+    parts = (neighbors.owner, neighbors.hop, neighbors.weight)
+    return [part for part in parts if part is not None]
