@@ -1,52 +1,68 @@
-"""Lifelong learning on graphs that never stop growing."""
+"""Lifelong learning on graphs that never stop growing.
 
-from evergraph.stream.batch import Batch
-from evergraph.stream.continuum import Continuum, Settings
-from evergraph.feature_graph import Neighbors
-from evergraph.graph.graph import Graph
-from evergraph.learn.learner import Learner
-from evergraph.learn.memory import AgeQuota, ClassBalanced, Reservoir, UniformEviction
-from evergraph.learn.methods import (
-    AGEM,
-    DER,
-    EWC,
-    GEM,
-    MAS,
-    Analytic,
-    Finetune,
-    Joint,
-    LwF,
-    Replay,
-)
-from evergraph.nn.fgn import FGN
-from evergraph.graph.rows import SparseRows
-from evergraph.learn.training import Training
+Names are imported when they are first used, so that `import evergraph` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evergraph.graph import Dataset as Dataset
+    from evergraph.graph import Graph as Graph
+    from evergraph.graph import Neighbors as Neighbors
+    from evergraph.graph import SparseRows as SparseRows
+    from evergraph.learn import AgeQuota as AgeQuota
+    from evergraph.learn import ClassBalanced as ClassBalanced
+    from evergraph.learn import Classification as Classification
+    from evergraph.learn import Learner as Learner
+    from evergraph.learn import LinkPrediction as LinkPrediction
+    from evergraph.learn import Method as Method
+    from evergraph.learn import Regression as Regression
+    from evergraph.learn import Reservoir as Reservoir
+    from evergraph.learn import Task as Task
+    from evergraph.learn import Training as Training
+    from evergraph.learn import UniformEviction as UniformEviction
+    from evergraph.learn.methods import AGEM as AGEM
+    from evergraph.learn.methods import DER as DER
+    from evergraph.learn.methods import EWC as EWC
+    from evergraph.learn.methods import GEM as GEM
+    from evergraph.learn.methods import MAS as MAS
+    from evergraph.learn.methods import Analytic as Analytic
+    from evergraph.learn.methods import Finetune as Finetune
+    from evergraph.learn.methods import Joint as Joint
+    from evergraph.learn.methods import LwF as LwF
+    from evergraph.learn.methods import Replay as Replay
+    from evergraph.nn import FGN as FGN
+    from evergraph.nn import Requires as Requires
+    from evergraph.nn import baseline as baseline
+    from evergraph.stream import Batch as Batch
+    from evergraph.stream import Continuum as Continuum
+    from evergraph.stream import Schedule as Schedule
+    from evergraph.stream import link_continuum as link_continuum
+    from evergraph.stream import node_continuum as node_continuum
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AGEM",
-    "DER",
-    "EWC",
-    "FGN",
-    "GEM",
-    "MAS",
-    "AgeQuota",
-    "Analytic",
-    "Batch",
-    "ClassBalanced",
-    "Continuum",
-    "Finetune",
-    "Graph",
-    "Joint",
-    "Learner",
-    "LwF",
-    "Neighbors",
-    "Replay",
-    "Reservoir",
-    "Settings",
-    "SparseRows",
-    "Training",
-    "UniformEviction",
-    "__version__",
-]
+_WHERE = {
+    "graph": "Dataset Graph Neighbors SparseRows",
+    "stream": "Batch Continuum Schedule link_continuum node_continuum",
+    "nn": "FGN Requires baseline",
+    "learn": "AgeQuota ClassBalanced Classification Learner LinkPrediction Method Regression "
+    "Reservoir Task Training UniformEviction",
+    "learn.methods": "AGEM DER EWC GEM MAS Analytic Finetune Joint LwF Replay",
+}
+_NAMES = {name: module for module, names in _WHERE.items() for name in names.split()}
+
+__all__ = ["__version__", *sorted(_NAMES)]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _NAMES:
+        raise AttributeError(f"module 'evergraph' has no attribute {name!r}")
+    return getattr(import_module(f"evergraph.{_NAMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -9,19 +9,28 @@ from evergraph.feature_graph.equations import (
     propagate,
     sgnroot,
 )
-from evergraph.feature_graph.neighbors import Features, Neighbors, condense, neighborhood_mean
+from evergraph.feature_graph.neighborhoods import (
+    Neighborhoods,
+    Packed,
+    Places,
+    Table,
+    condense,
+    neighborhood_mean,
+)
 from evergraph.feature_graph.rank_one import RankOneGraph
 from evergraph.feature_graph.support import Support, SupportGraph
 
 __all__ = [
     "DenseGraph",
     "FeatureGraph",
-    "Features",
-    "Neighbors",
+    "Neighborhoods",
     "Normalization",
+    "Packed",
+    "Places",
     "RankOneGraph",
     "Support",
     "SupportGraph",
+    "Table",
     "condense",
     "feature_adjacency",
     "feature_graph",

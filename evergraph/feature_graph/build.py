@@ -11,7 +11,7 @@ from torch import Tensor
 from evergraph.feature_graph import ops
 from evergraph.feature_graph.dense import DenseGraph
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
-from evergraph.feature_graph.neighbors import Features, Neighbors
+from evergraph.graph.neighbors import Features, Neighbors, check_items
 from evergraph.feature_graph.rank_one import RankOneGraph
 from evergraph.feature_graph.support import Arrays, SupportGraph, fixed_arrays
 from evergraph.graph.rows import SparseRows
@@ -58,7 +58,7 @@ def feature_graph(
     if normalization not in NORMALIZATIONS:
         names = ", ".join(NORMALIZATIONS)
         raise ValueError(f"normalization must be one of {names}, got {normalization!r}")
-    check(x, neighbors, hops)
+    check_items(x, neighbors, hops)
     return build(x, neighbors, hops, directed, normalization, dtype or _compute_type(x), form)
 
 
@@ -92,73 +92,6 @@ def fixed_support(
         return None
     x, neighbors = _as_sparse(x, neighbors, dtype)
     return fixed_arrays(x, neighbors, hops, normalization) if ops.supports(x.values) else None
-
-
-def check(x: Features, neighbors: Neighbors, hops: int) -> None:
-    """Raise a ValueError that names the rule and the item if a batch cannot be used."""
-    if isinstance(x, Tensor) and x.dim() < 2:
-        raise ValueError(f"x must have shape (*, C, F), got {tuple(x.shape)}")
-    _check_widths(x, neighbors.features)
-    items = len(x) if isinstance(x, SparseRows) else math.prod(x.shape[:-2])
-    if len(neighbors):
-        low, high = int(neighbors.owner[0]), int(neighbors.owner[-1])  # sorted
-        if low < 0 or high >= items:
-            raise ValueError(
-                f"owner must lie in 0..{items - 1} for {items} items, got {low}..{high}"
-            )
-    if neighbors.hop is not None and len(neighbors):
-        low, high = (int(t) for t in neighbors.hop.aminmax())
-        if low < 1 or high > hops:
-            raise ValueError(f"hop must lie in 1..{hops}, got {low}..{high}; set hops={high}")
-    _check_finite(x, "item {row}")
-    _check_finite(neighbors.features, "neighbor {row} of item {owner}", neighbors.owner)
-    if neighbors.weight is not None and not math.isfinite(float(neighbors.weight.detach().sum())):
-        bad = ~torch.isfinite(neighbors.weight.detach().reshape(len(neighbors), -1)).all(-1)
-        if bool(bad.any()):
-            row = int(torch.nonzero(bad)[0])
-            raise ValueError(
-                f"edge weights must be finite, got {neighbors.weight[row].tolist()} for "
-                f"neighbor {row} of item {int(neighbors.owner[row])}"
-            )
-
-
-def _check_widths(x: Features, y: Features) -> None:
-    if isinstance(x, SparseRows) != isinstance(y, SparseRows):
-        raise ValueError("x and the neighbors must both be dense or both be sparse rows")
-    if isinstance(x, SparseRows) and isinstance(y, SparseRows):
-        if x.num_features != y.num_features:
-            raise ValueError(
-                f"neighbors must have the {x.num_features} features of x, got {y.num_features}"
-            )
-    elif isinstance(x, Tensor) and isinstance(y, Tensor) and x.shape[-2:] != y.shape[1:]:
-        raise ValueError(
-            f"neighbors must have shape (N, {x.shape[-2]}, {x.shape[-1]}) to go with x of shape "
-            f"{tuple(x.shape)}, got {tuple(y.shape)}"
-        )
-
-
-def _check_finite(features: Features, who: str, owner: Tensor | None = None) -> None:
-    values = features.values if isinstance(features, SparseRows) else features
-    values = values.detach()
-    if math.isfinite(float(values.sum())):  # one pass; a NaN or infinity would have stayed
-        return
-    bad = torch.nonzero(~torch.isfinite(values))
-    if not len(bad):
-        return  # finite numbers whose sum is not
-    place = tuple(bad[0].tolist())
-    value = float(values[place])
-    if isinstance(features, SparseRows):
-        row, feature = int(features.rows[place]), int(features.indices[place])
-    else:
-        shape = values.shape[:-2]
-        row = int(torch.tensor(place[:-2] or (0,)).mul(_strides(shape)).sum())
-        feature = place[-1]
-    name = who.format(row=row, owner=None if owner is None else int(owner[row]))
-    raise ValueError(f"features must be finite, got {value} at feature {feature} of {name}")
-
-
-def _strides(shape: torch.Size) -> Tensor:
-    return torch.tensor([math.prod(shape[i + 1 :]) for i in range(len(shape))] or [1])
 
 
 def _compute_type(x: Features) -> torch.dtype:

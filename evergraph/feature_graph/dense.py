@@ -14,7 +14,8 @@ from evergraph.feature_graph.equations import (
     normalize,
     propagate,
 )
-from evergraph.feature_graph.neighbors import Neighbors, neighborhood_mean
+from evergraph.feature_graph.neighborhoods import neighborhood_mean
+from evergraph.graph.neighbors import Neighbors
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from evergraph.feature_graph import (
-    Features,
-    Neighbors,
     Normalization,
     condense,
     feature_graph,
     neighborhood_mean,
 )
+from evergraph.graph.neighbors import Features, Neighbors
 from evergraph.graph.rows import SparseRows
 
 Block = Literal["x", "mean", "propagated"]

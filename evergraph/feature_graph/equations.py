@@ -28,6 +28,16 @@ def sgnroot(x: Tensor) -> Tensor:
     return x.sign() * x.abs().masked_fill(x == 0, 1).sqrt()
 
 
+def mean_coefficient(weight: Tensor, count: Tensor) -> Tensor:
+    """The share of one neighbor in the mean of its neighborhood, Eq. (5): `w / |N_k|`.
+
+    Args:
+        weight: edge weights, any shape.
+        count: `|N_k|`, which broadcasts against weight.
+    """
+    return weight / count
+
+
 def feature_adjacency(x: Tensor, mean: Tensor, directed: bool = False) -> Tensor:
     """Which feature of a node goes with which feature of its neighbors, Eq. (4).
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from evergraph.feature_graph.equations import Normalization, sgnroot
-from evergraph.feature_graph.neighbors import Neighbors, neighborhood_mean
+from evergraph.feature_graph.neighborhoods import neighborhood_mean
+from evergraph.graph.neighbors import Neighbors
 from evergraph.feature_graph.support import Support, find_support, support_mean
 from evergraph.graph.rows import SparseRows
 

@@ -19,7 +19,8 @@ from torch import Tensor
 from evergraph.feature_graph import ops
 from evergraph.feature_graph.compiled import support as kernels
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization, sgnroot
-from evergraph.feature_graph.neighbors import Neighbors
+from evergraph.feature_graph.neighborhoods import coefficients
+from evergraph.graph.neighbors import Neighbors
 from evergraph.graph.rows import SparseRows
 
 Array = np.ndarray[Any, Any]
@@ -109,7 +110,7 @@ def support_mean(support: Support, neighbors: Neighbors, hops: int) -> Tensor:
     y = _sparse(neighbors)
     components = neighbors.edge_components
     shape = (hops * components, support.feature.shape[0])
-    scale = neighbors.coefficients(support.num_items, hops, y.values.dtype)
+    scale = coefficients(neighbors, support.num_items, hops, y.values.dtype)
     row = y.rows
     plane = torch.arange(components, device=row.device)
     if neighbors.hop is not None:

@@ -1,64 +1,33 @@
-"""A learner sees every batch once, keeps a bounded memory, and can be stopped at any moment."""
+"""A learner sees every batch once, keeps a bounded memory, and can be resumed at any moment."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.functional import cross_entropy
 
-from evergraph.stream.batch import Batch, concatenate
+from evergraph.feature_graph import condense
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from evergraph.learn.memory import Memory, State
-from evergraph.learn.training import Training, exchange, follow
-
-
-class Model(Protocol):
-    """What a learner asks of a network: logits of a batch, and room for more classes."""
-
-    hops: int
-
-    @property
-    def condensable(self) -> bool:
-        """Whether (x, m) may be stored in place of the neighbors."""
-        ...
-
-    def __call__(self, x: Any, neighbors: Any) -> Tensor:
-        """Logits, `(B, K)`."""
-        ...
-
-    def grow(self, num_classes: int) -> None:
-        """Make room for more classes."""
-        ...
-
-
-class Method(Protocol):
-    """How forgetting is fought: what is done with a new batch."""
-
-    def observe(self, learner: Learner, batch: Batch) -> None:
-        """Learn from a new batch."""
-        ...
-
-    def state(self) -> State:
-        """All that is needed to go on later."""
-        ...
-
-    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        ...
+from evergraph.learn.memory import Memory
+from evergraph.learn.method import Method
+from evergraph.learn.tasks import Classification, Task
+from evergraph.learn.training import Optimizer, Training, update_average
+from evergraph.nn.model import Model, Requires
+from evergraph.stream.batch import Batch, concatenate
 
 
 class Learner:
     """Learns a stream batch by batch, and predicts at any time.
 
-    Classes need not be known in advance: the output layer grows when a new label comes.
+    Classes need not be known in advance: the head grows when a new label comes.
 
     Args:
         model: a network; see `Model`.
@@ -66,17 +35,13 @@ class Learner:
         memory: what is kept of the past, for methods that use it.
         training: how gradients are used.
         seed: of the replay order and of dropout.
-        loss: of logits and targets; cross-entropy by default.
+        task: what is asked of an item; its class by default.
 
     Example:
-        >>> from evergraph.stream.continuum import Continuum
+        >>> from evergraph import FGN, Replay, Reservoir, node_continuum
         >>> from evergraph.datasets import generate
-        >>> from evergraph.learn.memory import Reservoir
-        >>> from evergraph.learn.methods import Replay
-        >>> from evergraph.nn.fgn import FGN
-        >>> stream = Continuum(generate())
-        >>> learner = Learner(FGN(500, 0), Replay(), Reservoir(capacity=100))
-        >>> for batch in list(stream)[:3]:
+        >>> learner = Learner(FGN(500), Replay(), Reservoir(capacity=100))
+        >>> for batch in list(node_continuum(generate()))[:3]:
         ...     learner.observe(batch)
         >>> learner.classes, learner.predict(batch).shape
         ([0], torch.Size([10]))
@@ -89,41 +54,63 @@ class Learner:
         memory: Memory | None = None,
         training: Training = Training(),  # noqa: B008
         seed: int = 0,
-        loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+        task: Task | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch module, got {type(model).__name__}")
+        for part, meaning in (
+            ("head", "the part that reads its features and grows; see evergraph.nn.Readout"),
+            ("requires", "what it asks of its items; see evergraph.nn.Requires"),
+        ):
+            if not hasattr(model, part):
+                raise TypeError(
+                    f"model must have a {part}, {meaning}; {type(model).__name__} has none"
+                )
         self.model: Any = model
         self.method, self.memory, self.training = method, memory, training
-        self.classes: list[int] = []
+        self.task: Task = Classification() if task is None else task
+        if method.needs_memory and memory is None:
+            raise ValueError(
+                f"{type(method).__name__} needs a memory, got None; give one, such as "
+                "Reservoir(capacity=500)"
+            )
+        labels = hasattr(self.task, "classes")
+        if method.labels_only and not labels:
+            raise ValueError(
+                f"{type(method).__name__} needs labels, got {self.task!r}; use Classification()"
+            )
         self.position = 0
         self.rng = np.random.default_rng(seed)
-        self.noise = torch.Generator().manual_seed(seed).get_state()
-        self.optimizer = training.optimizer_of(model)
-        self.averaged: dict[str, Tensor] = {}
-        self._loss = loss
+        self.rng_state = torch.Generator().manual_seed(seed).get_state()
+        self.optimizer = Optimizer(training)
+        self.average: dict[str, Tensor] = {}
+        self._snapshot: Any = None
         self._width: tuple[int, ...] | None = None
+
+    @property
+    def classes(self) -> list[int]:
+        """The labels met so far, in the order of the outputs; none if the task has no labels."""
+        found: list[int] = getattr(self.task, "classes", [])
+        return found
 
     # -- learning ---------------------------------------------------------------------------
 
     def observe(self, batch: Batch) -> None:
         """Learn from a new batch; nothing changes if it is refused."""
         self._check(batch)
-        if self.model.condensable:
-            batch = batch.condensed(self.model.hops)
+        batch = self._condensed(batch)
         if self.memory is not None:
             self.memory.check(batch)
-        check = getattr(self.method, "check", None)
-        if check is not None:
-            check(self, batch)
+        self.method.check(self, batch)
         self._width = batch.width
-        self._meet(batch.target)
+        self.task.meet(self.model.head, batch)
         self.model.train()
-        with self._own_noise():
+        with self._own_rng():
             self.method.observe(self, batch)
         if self.training.averaging and not self.training.average_steps:
-            follow(self.averaged, self.model, self.training.averaging)
+            update_average(self.average, self.model.state_dict(), self.training.averaging)
         self.position += 1
+        self._snapshot = None
 
     def learn_one(self, item: Batch) -> None:
         """The same for a single item."""
@@ -133,36 +120,28 @@ class Learner:
 
     def loss(self, batch: Batch) -> Tensor:
         """The loss of the current model on a batch."""
-        return self.loss_of(self.logits(batch), batch)
-
-    def loss_of(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The loss of given logits on a batch."""
-        return self._loss(logits, self.columns(batch.target))
-
-    def require_memory(self) -> Memory:
-        """The memory, for methods that cannot do without."""
-        if self.memory is None:
-            raise ValueError(f"{type(self.method).__name__} needs a memory, got None")
-        return self.memory
+        return self.task.loss(self.model(batch), batch)
 
     def descend(self, loss: Tensor, adjust: Callable[[], None] | None = None) -> None:
         """One step of the optimizer; `adjust` may change the gradients before it."""
         if not math.isfinite(loss.item()):
             raise FloatingPointError(
-                f"the loss is {loss.item()} at batch {self.position}: training diverged; begin "
+                f"the loss is {loss.item()} at batch {self.position}: training diverged; start "
                 f"again with a lower lr than {self.training.lr}, or load a checkpoint from before"
             )
-        self.optimizer.zero_grad()
+        self.model.zero_grad(set_to_none=True)
         loss.backward()
         if adjust is not None:
             adjust()
-        self.optimizer.step()
+        self.optimizer.step(self.model)
+        self._snapshot = None
         if self.training.averaging and self.training.average_steps:
-            follow(self.averaged, self.model, self.training.averaging)
+            update_average(self.average, self.model.state_dict(), self.training.averaging)
 
     def replay(self) -> Iterator[Batch]:
         """Minibatches of memory in random order, as many as the settings say."""
-        items, size = self.require_memory().items, self.training.replay_batch_size
+        assert self.memory is not None
+        items, size = self.memory.items, self.training.replay_batch_size
         order = self.rng.permutation(len(items)).tolist()
         limit = self.training.replay_batches
         count = -(-len(order) // size) if limit is None else limit
@@ -171,69 +150,66 @@ class Learner:
             if part:
                 yield concatenate([items[j] for j in part])
 
+    def sample(self, size: int) -> Batch | None:
+        """Random items of memory, or None if it is empty."""
+        assert self.memory is not None
+        chosen = self.rng.permutation(len(self.memory))[:size].tolist()
+        return concatenate([self.memory.items[i] for i in chosen]) if chosen else None
+
     # -- predicting -------------------------------------------------------------------------
 
-    def logits(self, batch: Batch) -> Tensor:
-        """Logits `(B, K)`, one for each class seen, in the order of `classes`."""
-        out: Tensor = self.model(batch.x, batch.neighbors)
-        return out
+    def snapshot(self) -> Model:
+        """A copy of the model as it predicts now, in evaluation mode; it never changes."""
+        if self._snapshot is None:
+            fresh = copy.deepcopy(self.model)
+            if self.average:
+                fresh.load_state_dict(self.average)
+            self._snapshot = fresh.eval().requires_grad_(False)
+        found: Model = self._snapshot
+        return found
 
     @torch.no_grad()
-    def scores(self, batch: Batch) -> Tensor:
-        """What the decision is made on: the logits, or the method's own scores."""
-        if not self.classes:
+    def output(self, batch: Batch) -> Tensor:
+        """What the decision is made on, `(B, K)`; for classes in the order of `classes`."""
+        if not self.position:
             raise RuntimeError("nothing has been learned yet: call observe before predict")
         self._check_width(batch)
-        prepare = getattr(self.method, "prepare", None)
-        if prepare is not None:
-            with torch.enable_grad(), self._own_noise():
-                prepare(self)
-        own = getattr(self.method, "scores", None)
-        if own is not None:
-            out: Tensor = own(self, batch)
-            return out
-        self.model.eval()
-        if not self.averaged:
-            return self.logits(batch)
-        averaged: Tensor = functional_call(
-            self.model, self.averaged, (batch.x, batch.neighbors), strict=True
-        )
-        return averaged
+        with torch.enable_grad(), self._own_rng():
+            self.method.prepare(self)
+        return self.method.output(self, self._condensed(batch))
 
     def predict(self, batch: Batch) -> Tensor:
-        """The label of each item, `(B,)`."""
-        return torch.tensor(self.classes)[self.scores(batch).argmax(-1)]
+        """What each item is: its label `(B,)`, numbers `(B, D)` or the probability of a link."""
+        return self.task.decode(self.output(batch))
 
-    def predict_one(self, item: Batch) -> int:
-        """The label of a single item."""
+    def predict_one(self, item: Batch) -> Any:
+        """The same of a single item."""
         if len(item) != 1:
             raise ValueError(f"predict_one takes one item, got {len(item)}; use predict")
-        return int(self.predict(item))
+        return self.predict(item)[0].tolist()
 
     def evaluate(self, stream: Iterable[Batch]) -> float:
-        """The share of items whose label is found."""
-        correct = count = 0
-        for batch in stream:
-            correct += int((self.predict(batch) == batch.target).sum())
-            count += len(batch)
-        return correct / count if count else float("nan")
+        """How well items are predicted: accuracy, R² or the area under ROC, as the task has it."""
+        pairs = [(self.output(batch), batch.target) for batch in stream]
+        if not pairs:
+            return float("nan")
+        outputs, targets = zip(*pairs, strict=True)
+        return self.task.measure(torch.cat(outputs), torch.cat(targets))
 
-    # -- stopping and going on --------------------------------------------------------------
+    # -- checkpoints ------------------------------------------------------------------------
 
     def save(self, path: Path | str, extra: Mapping[str, Any] | None = None) -> None:
-        """Write all that is needed to go on bit by bit as if nothing had happened.
+        """Write all that is needed to resume bit by bit as if nothing had happened.
 
         `extra` is anything that JSON can hold, such as results so far; `load` gives it back.
         """
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
-        names = {p: name for name, p in self.model.named_parameters()}
-        for parameter, state in self.optimizer.state.items():
-            for key, value in state.items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer.{names[parameter]}:{key}"] = value
+        tensors |= {f"optimizer.{k}": v for k, v in self.optimizer.state.items()}
+        tensors |= {f"average.{k}": v for k, v in self.average.items()}
+        tensors["rng_state"] = self.rng_state
         values: dict[str, Any] = {
             "configuration": self.configuration,
-            "classes": self.classes,
+            "task": self.task.state(),
             "position": self.position,
             "width": self._width,
             "rng": dict(self.rng.bit_generator.state),
@@ -244,12 +220,10 @@ class Learner:
             if owner is not None:
                 held, values[part] = owner.state()
                 tensors |= {f"{part}.{k}": v for k, v in held.items()}
-        tensors |= {f"averaged.{name}": tensor for name, tensor in self.averaged.items()}
-        tensors["noise"] = self.noise
         write_checkpoint(path, tensors, values)
 
     def load(self, path: Path | str) -> dict[str, Any]:
-        """Go on from a checkpoint of a learner of the same configuration; returns its extra."""
+        """Resume from a checkpoint of a learner of the same configuration; returns its extra."""
         tensors, values = read_checkpoint(path)
         mine, theirs = self.configuration, values["configuration"]
         if mine != theirs:
@@ -263,60 +237,46 @@ class Learner:
         for name, tensor in tensors.items():
             owner, _, rest = name.partition(".")
             parts.setdefault(owner, {})[rest] = tensor
-        self.classes = values["classes"]
+        self.task.load_state(values["task"])
         _resize(self.model, parts["model"])
         self.model.load_state_dict(parts["model"])
-        self.optimizer = self.training.optimizer_of(self.model)
-        named = dict(self.model.named_parameters())
-        for name, tensor in parts.get("optimizer", {}).items():
-            parameter, _, key = name.rpartition(":")
-            self.optimizer.state[named[parameter]][key] = tensor
+        self.optimizer.state = parts.get("optimizer", {})
         self.method.load_state(parts.get("method", {}), values["method"])
         if self.memory is not None:
             self.memory.load_state(parts.get("memory", {}), values["memory"])
-        self.averaged = parts.get("averaged", {})
-        self.position, self.noise = values["position"], tensors["noise"]
+        self.average = parts.get("average", {})
+        self.position, self.rng_state = values["position"], tensors["rng_state"]
         self.rng.bit_generator.state = values["rng"]
         self._width = None if values["width"] is None else tuple(values["width"])
+        self._snapshot = None
         extra: dict[str, Any] = values["extra"]
         return extra
 
     @property
     def configuration(self) -> dict[str, str]:
         """What a checkpoint must have in common with the learner that loads it."""
+        growing = {id(p) for p in self.model.head.parameters()}
         shapes = {
-            name: tuple(p.shape[:-1] if name.startswith("readout") else p.shape)
+            name: "of the head" if id(p) in growing else tuple(p.shape)
             for name, p in self.model.named_parameters()
         }
-        memory = self.memory
         return {
             "model": f"{type(self.model).__name__}({self.model.extra_repr()})",
             "parameters": str(shapes),
             "method": repr(self.method),
-            "memory": "none" if memory is None else repr(memory),
+            "memory": "none" if self.memory is None else repr(self.memory),
             "training": repr(self.training),
+            "task": repr(self.task),
         }
 
-    # -- growing and checking ---------------------------------------------------------------
-
-    def columns(self, target: Tensor) -> Tensor:
-        """The position of each label among `classes`."""
-        place = {label: column for column, label in enumerate(self.classes)}
-        return torch.tensor([place[label] for label in target.tolist()], dtype=torch.int64)
+    # -- checking ---------------------------------------------------------------------------
 
     def _check(self, batch: Batch) -> None:
+        self._check_width(batch)
         if not len(batch):
             raise ValueError("a batch to learn from must hold at least one item, got none")
-        self._check_width(batch)
-        check = getattr(self.model, "check", None)
-        if check is not None:
-            check(batch.x, batch.neighbors)
-        else:
-            batch.check(self.model.hops)
-        if bool((batch.target < 0).any()):
-            raise ValueError(
-                f"labels must be 0 or more to learn from, got {int(batch.target.min())}"
-            )
+        self.model.requires.check(batch)
+        self.task.check(batch)
 
     def _check_width(self, batch: Batch) -> None:
         if not isinstance(batch, Batch):
@@ -330,35 +290,31 @@ class Learner:
                 f"got {batch.width}"
             )
 
-    def _meet(self, target: Tensor) -> None:
-        known = set(self.classes)
-        fresh = [label for label in target.unique().tolist() if label not in known]
-        if fresh:
-            self.classes += fresh
-            self._grow()
-
-    def _grow(self) -> None:
-        """Enlarge the output layer and what the optimizer remembers of it."""
-        before = dict(self.model.named_parameters())
-        self.model.grow(len(self.classes))
-        exchange(self.optimizer, before, dict(self.model.named_parameters()))
+    def _condensed(self, batch: Batch) -> Batch:
+        """The same items with one neighbor per plane in place of all, where that is lossless."""
+        requires: Requires = self.model.requires
+        if not requires.condensable:
+            return batch
+        rows = len(batch) * batch.nodes_per_item
+        return replace(batch, neighbors=condense(batch.neighbors, rows, requires.hops))
 
     @contextmanager
-    def _own_noise(self) -> Iterator[None]:
-        """Dropout draws from the learner's own randomness, whatever others do with theirs."""
+    def _own_rng(self) -> Iterator[None]:
+        """Dropout draws from the learner's own random state, whatever others do with theirs."""
         outer = torch.get_rng_state()
-        torch.set_rng_state(self.noise)
+        torch.set_rng_state(self.rng_state)
         try:
             yield
         finally:
-            self.noise = torch.get_rng_state()
+            self.rng_state = torch.get_rng_state()
             torch.set_rng_state(outer)
 
 
-def _resize(model: nn.Module, stored: Mapping[str, Tensor]) -> None:
-    """Give parameters the shapes that were stored: outputs come and go with the classes."""
+def _resize(model: Any, stored: Mapping[str, Tensor]) -> None:
+    """Give the head's parameters the shapes that were stored: outputs come with the classes."""
+    growing = {id(p) for p in model.head.parameters()}
     for name, parameter in list(model.named_parameters()):
-        if parameter.shape != stored[name].shape:
+        if id(parameter) in growing and parameter.shape != stored[name].shape:
             owner, _, own = name.rpartition(".")
             fresh = nn.Parameter(parameter.new_empty(stored[name].shape))
             setattr(model.get_submodule(owner), own, fresh)

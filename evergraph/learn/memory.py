@@ -21,21 +21,21 @@ State = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 @dataclass
-class Shelf:
-    """Items in a list with a number for each, and the limits that they must keep.
+class Slots:
+    """Items in a list with a key for each, and the limits that they must keep.
 
     Attributes:
         capacity: items at the most, or None.
         capacity_bytes: bytes at the most, or None.
         items: batches of one.
-        numbers: one per item: a random key, or an age.
+        keys: one per item: a random key, or an age.
         nbytes: of all items.
     """
 
     capacity: int | None
     capacity_bytes: int | None
     items: list[Batch] = field(default_factory=list)
-    numbers: list[float] = field(default_factory=list)
+    keys: list[float] = field(default_factory=list)
     nbytes: int = 0
 
     def __post_init__(self) -> None:
@@ -53,12 +53,12 @@ class Shelf:
         too_many = self.capacity is not None and len(self.items) > self.capacity
         return too_many or (self.capacity_bytes is not None and self.nbytes > self.capacity_bytes)
 
-    def put(self, item: Batch, number: float) -> None:
+    def put(self, item: Batch, key: float) -> None:
         """Add an item, over the limits if need be; it must fit alone."""
         item = item.compact()
         self.check(item)
         self.items.append(item)
-        self.numbers.append(number)
+        self.keys.append(key)
         self.nbytes += item.nbytes
 
     def check(self, item: Batch) -> None:
@@ -70,26 +70,26 @@ class Shelf:
             )
 
     def drop(self, position: int) -> float:
-        """Take an item out and return its number."""
+        """Take an item out and return its key."""
         self.nbytes -= self.items.pop(position).nbytes
-        return self.numbers.pop(position)
+        return self.keys.pop(position)
 
     def keep(self, positions: list[int]) -> None:
         """Keep these items, in their order."""
         self.items = [self.items[i] for i in positions]
-        self.numbers = [self.numbers[i] for i in positions]
+        self.keys = [self.keys[i] for i in positions]
         self.nbytes = sum(item.nbytes for item in self.items)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The items as one batch, and their numbers."""
-        numbers = {"numbers": torch.tensor(self.numbers, dtype=torch.float64)}
-        return numbers | (concatenate(self.items).tensors() if self.items else {})
+        """The items as one batch, and their keys."""
+        keys = {"keys": torch.tensor(self.keys, dtype=torch.float64)}
+        return keys | (concatenate(self.items).tensors() if self.items else {})
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """The opposite of `tensors`."""
-        self.numbers = tensors["numbers"].tolist()
+        self.keys = tensors["keys"].tolist()
         self.items = []
-        if self.numbers:
+        if self.keys:
             self.items = [item.compact() for item in Batch.from_tensors(tensors)]
         self.nbytes = sum(item.nbytes for item in self.items)
 
@@ -98,9 +98,10 @@ class Rule(Protocol):
     """Which items stay; its own numbers must fit into JSON."""
 
     name: ClassVar[str]  # of the memory that has this rule
+    labels_only: ClassVar[bool]  # whether items must have labels
 
-    def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
-        """Put what is worth it on the shelf, and take off what is too much."""
+    def add(self, slots: Slots, batch: Batch, rng: np.random.Generator) -> None:
+        """Store what should be kept, and evict what is too much."""
         ...
 
 
@@ -114,47 +115,52 @@ class Memory:
         self, rule: Rule, capacity: int | None, capacity_bytes: int | None, seed: int
     ) -> None:
         self._rule = rule
-        self._shelf = Shelf(capacity, capacity_bytes)
+        self._slots = Slots(capacity, capacity_bytes)
         self._rng = np.random.default_rng(seed)
 
     def __repr__(self) -> str:
-        shelf = self._shelf
+        slots = self._slots
         return (
-            f"{self._rule.name}(capacity={shelf.capacity}, capacity_bytes={shelf.capacity_bytes})"
+            f"{self._rule.name}(capacity={slots.capacity}, capacity_bytes={slots.capacity_bytes})"
         )
 
     def __len__(self) -> int:
-        return len(self._shelf.items)
+        return len(self._slots.items)
 
     @property
     def items(self) -> list[Batch]:
         """What is kept, as batches of one."""
-        return self._shelf.items
+        return self._slots.items
 
     @property
     def nbytes(self) -> int:
         """How many bytes the kept items take."""
-        return self._shelf.nbytes
+        return self._slots.nbytes
 
     def check(self, batch: Batch) -> None:
-        """Refuse items that are too large for any place."""
-        limit = self._shelf.capacity_bytes
+        """Refuse items that have no labels, or are too large for any slot."""
+        if self._rule.labels_only and (batch.target.dim() > 1 or batch.target.is_floating_point()):
+            raise ValueError(
+                f"{self._rule.name} keeps classes in balance and needs labels, got targets of "
+                f"{batch.target.dtype} with shape {tuple(batch.target.shape)}; use Reservoir"
+            )
+        limit = self._slots.capacity_bytes
         if limit is not None and batch.nbytes > limit:
             for item in batch:
-                self._shelf.check(item.compact())
+                self._slots.check(item.compact())
 
     def add(self, batch: Batch) -> None:
         """Offer new items; some of the old ones may go."""
-        self._rule.add(self._shelf, batch, self._rng)
+        self._rule.add(self._slots, batch, self._rng)
 
     def state(self) -> State:
-        """All that is needed to go on later: tensors, and what JSON can hold."""
+        """All that is needed to resume: tensors, and what JSON can hold."""
         rng = dict(self._rng.bit_generator.state)
-        return self._shelf.tensors(), {"rng": rng, "rule": vars(self._rule)}
+        return self._slots.tensors(), {"rng": rng, "rule": vars(self._rule)}
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        self._shelf.load_tensors(tensors)
+        """Resume from a state."""
+        self._slots.load_tensors(tensors)
         self._rng.bit_generator.state = values["rng"]
         vars(self._rule).update(values["rule"])
 
@@ -163,17 +169,18 @@ class _Smallest:
     """Keep the items with the smallest random keys."""
 
     name: ClassVar[str] = "Reservoir"
+    labels_only: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        self.threshold = math.inf  # the smallest key that ever had to go
+        self.threshold = math.inf  # the smallest key that was ever evicted
 
-    def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
+    def add(self, slots: Slots, batch: Batch, rng: np.random.Generator) -> None:
         for position, key in enumerate(rng.random(len(batch)).tolist()):
             if key < self.threshold:
-                shelf.put(batch.select(torch.tensor([position])), key)
-                while shelf.full:
-                    largest = max(range(len(shelf.numbers)), key=shelf.numbers.__getitem__)
-                    self.threshold = shelf.drop(largest)
+                slots.put(batch.select(torch.tensor([position])), key)
+                while slots.full:
+                    largest = max(range(len(slots.keys)), key=slots.keys.__getitem__)
+                    self.threshold = slots.drop(largest)
 
 
 def Reservoir(  # noqa: N802 - reads as the kind of memory it makes
@@ -198,25 +205,26 @@ class _SmallestOfEach:
     """Keep the items with the smallest random keys, as many of each class."""
 
     name: ClassVar[str] = "ClassBalanced"
+    labels_only: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.thresholds: dict[str, float] = {}  # by label, as JSON wants it
 
-    def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
+    def add(self, slots: Slots, batch: Batch, rng: np.random.Generator) -> None:
         labels = batch.target.tolist()
         for position, key in enumerate(rng.random(len(batch)).tolist()):
             if key < self.thresholds.get(str(labels[position]), math.inf):
-                shelf.put(batch.select(torch.tensor([position])), key)
-                while shelf.full:
-                    self._evict(shelf)
+                slots.put(batch.select(torch.tensor([position])), key)
+                while slots.full:
+                    self._evict(slots)
 
-    def _evict(self, shelf: Shelf) -> None:
+    def _evict(self, slots: Slots) -> None:
         members: dict[int, list[int]] = {}
-        for position, item in enumerate(shelf.items):
+        for position, item in enumerate(slots.items):
             members.setdefault(int(item.target[0]), []).append(position)
         label = max(members, key=lambda k: (len(members[k]), k))
-        largest = max(members[label], key=shelf.numbers.__getitem__)
-        self.thresholds[str(label)] = shelf.drop(largest)
+        largest = max(members[label], key=slots.keys.__getitem__)
+        self.thresholds[str(label)] = slots.drop(largest)
 
 
 def ClassBalanced(  # noqa: N802
@@ -239,19 +247,20 @@ class _EqualAges:
     """Keep as many items of each span of age."""
 
     name: ClassVar[str] = "AgeQuota"
+    labels_only: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.seen = 0
 
-    def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
+    def add(self, slots: Slots, batch: Batch, rng: np.random.Generator) -> None:
         for item in batch:
-            shelf.put(item, float(self.seen))  # the number is the time of arrival
+            slots.put(item, float(self.seen))  # the key is the time of arrival
             self.seen += 1
-        while shelf.full:
-            allowed = len(shelf.items) - 1
-            if shelf.capacity is not None:
-                allowed = min(allowed, shelf.capacity)
-            shelf.keep(self._choose(np.array(shelf.numbers), allowed, rng))
+        while slots.full:
+            allowed = len(slots.items) - 1
+            if slots.capacity is not None:
+                allowed = min(allowed, slots.capacity)
+            slots.keep(self._choose(np.array(slots.keys), allowed, rng))
 
     def _choose(
         self, arrived: np.ndarray[Any, Any], allowed: int, rng: np.random.Generator
@@ -260,7 +269,7 @@ class _EqualAges:
         spans = len(ages) - allowed
         span = np.minimum((ages * spans / self.seen).astype(int), spans - 1)
         kept: list[int] = []
-        for index in reversed(range(spans)):  # the oldest span has the highest number
+        for index in reversed(range(spans)):  # the oldest span has the highest key
             members = np.flatnonzero(span == index)
             quota = (allowed - len(kept)) // (index + 1)
             if len(members) > quota:
@@ -287,21 +296,22 @@ def AgeQuota(  # noqa: N802
 
 
 class _Random:
-    """Put the new in, throw random ones out."""
+    """Store new items, evict random ones."""
 
     name: ClassVar[str] = "UniformEviction"
+    labels_only: ClassVar[bool] = False
 
-    def add(self, shelf: Shelf, batch: Batch, rng: np.random.Generator) -> None:
+    def add(self, slots: Slots, batch: Batch, rng: np.random.Generator) -> None:
         for item in batch:
-            shelf.put(item, 0.0)
-        while shelf.full:
-            shelf.drop(int(rng.integers(len(shelf.items))))
+            slots.put(item, 0.0)
+        while slots.full:
+            slots.drop(int(rng.integers(len(slots.items))))
 
 
 def UniformEviction(  # noqa: N802
     capacity: int | None = None, capacity_bytes: int | None = None, seed: int = 0
 ) -> Memory:
-    """Put the new in, throw random ones out: forgets the early stream, as the paper points out.
+    """Store new items and evict random ones: forgets the early stream, as the paper points out.
 
     Args:
         capacity: items at the most.

@@ -1,10 +1,11 @@
-"""How gradients are used: settings, the optimizer, and what follows a network that grows."""
+"""How gradients are used: the settings, the optimizer, and the moving average of a model."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +25,9 @@ class Training:
         replay_every: replay after every so many batches.
         replay_batches: minibatches of memory per replay; None is one pass over all of it.
         replay_batch_size: items in each of them.
-        averaging: predict with an average of the network over the last batches, of which this
-            share is kept at each new one; 0 predicts with the network as it is.
-        average_steps: let the average follow every gradient step, not every batch.
+        averaging: predict with a moving average of the parameters over the last batches, of which
+            this share is kept at each new one; 0 predicts with the parameters as they are.
+        average_steps: update the average after every gradient step, not after every batch.
     """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
@@ -52,49 +53,104 @@ class Training:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
-    def optimizer_of(self, model: nn.Module) -> torch.optim.Optimizer:
-        """An optimizer for all parameters of a network."""
-        everything = list(model.parameters())
-        groups = [
-            {"params": [p for p in everything if p.dim() > 1], "weight_decay": self.weight_decay},
-            {"params": [p for p in everything if p.dim() <= 1], "weight_decay": 0.0},
-        ]
-        if self.optimizer == "adam":
-            return torch.optim.Adam(groups, lr=self.lr)
-        return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum)
+
+class Optimizer:
+    """SGD with momentum, or Adam, over the named parameters of a model that may grow.
+
+    The arithmetic is torch's. State is kept by parameter name, so that it can be saved, and is
+    padded with zeros when a parameter has grown. (torch.optim would import torch._dynamo.)
+
+    Args:
+        training: rates and decay.
+
+    Attributes:
+        lr, beta1: may be changed between steps, for a schedule.
+        state: tensors by `name:key`.
+    """
+
+    def __init__(self, training: Training) -> None:
+        self.training, self.lr, self.beta1 = training, training.lr, 0.9
+        self.state: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def step(self, model: nn.Module) -> None:
+        """Move every parameter that has a gradient."""
+        for name, parameter in model.named_parameters():
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            decay = self.training.weight_decay if parameter.dim() > 1 else 0.0
+            if gradient.is_sparse and (decay or self.training.momentum):
+                gradient = gradient.to_dense()
+            if decay:
+                gradient = gradient.add(parameter, alpha=decay)
+            if self.training.optimizer == "adam":
+                self._adam(name, parameter, gradient)
+            elif self.training.momentum:
+                velocity = self._kept(name, "velocity", parameter)
+                velocity.mul_(self.training.momentum).add_(gradient)
+                parameter.add_(velocity, alpha=-self.lr)
+            else:
+                parameter.add_(gradient, alpha=-self.lr)
+
+    def _adam(self, name: str, parameter: Tensor, gradient: Tensor) -> None:
+        if gradient.is_sparse:
+            gradient = gradient.to_dense()
+        mean, square = (self._kept(name, key, parameter) for key in ("mean", "square"))
+        count = self.state.setdefault(f"{name}:count", torch.zeros(()))
+        count += 1
+        mean.lerp_(gradient, 1 - self.beta1)
+        square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
+        step = self.lr / (1 - self.beta1 ** count.item())
+        spread = (square.sqrt() / math.sqrt(1 - 0.999 ** count.item())).add_(1e-8)
+        parameter.addcdiv_(mean, spread, value=-step)
+
+    def _kept(self, name: str, key: str, parameter: Tensor) -> Tensor:
+        """What is kept of a parameter, zeros at first and where it has grown."""
+        old = self.state.get(f"{name}:{key}")
+        if old is None or old.shape != parameter.shape:
+            fresh = torch.zeros_like(parameter) if old is None else padded(old, parameter)
+            self.state[f"{name}:{key}"] = fresh
+            return fresh
+        return old
 
 
-def exchange(
-    optimizer: torch.optim.Optimizer, before: Mapping[str, Tensor], after: Mapping[str, Tensor]
-) -> None:
-    """Let an optimizer go on with parameters that have grown, and with what it knew of them."""
-    state = optimizer.state
-    for name, parameter in after.items():
-        old = before[name]
-        if parameter is old:
-            continue
-        for group in optimizer.param_groups:
-            group["params"] = [parameter if p is old else p for p in group["params"]]
-        if old in state:
-            kept = state.pop(old)
-            state[parameter] = {key: fit(value, parameter) for key, value in kept.items()}
+def padded(value: Tensor, like: Tensor) -> Tensor:
+    """Pad a tensor with zeros at its ends to the shape of another of as many axes."""
+    missing = [n - o for n, o in zip(like.shape, value.shape, strict=True)]
+    return pad(value, [m for size in reversed(missing) for m in (0, size)])
 
 
 @torch.no_grad()
-def follow(averaged: dict[str, Tensor], model: nn.Module, share: float) -> None:
-    """Keep a share of the average, the rest is the network now; new classes start as they are."""
-    for name, now in model.state_dict().items():
-        average = now.clone()
-        if name in averaged and now.is_floating_point():
-            old = averaged[name]
+def update_average(average: dict[str, Tensor], state: Mapping[str, Tensor], share: float) -> None:
+    """Move an exponential moving average: keep `share` of it, the rest is the state now.
+
+    Entries that are new, such as those of a new class, start as they are.
+    """
+    for name, now in state.items():
+        fresh = now.clone()
+        if name in average and now.is_floating_point():
+            old = average[name]
             part = tuple(slice(size) for size in old.shape)
-            average[part] = torch.lerp(now[part], old, share)
-        averaged[name] = average
+            fresh[part] = torch.lerp(now[part], old, share)
+        average[name] = fresh
 
 
-def fit(value: Any, parameter: Tensor) -> Any:
-    """Pad a tensor that goes with a parameter to the parameter's new size, with zeros."""
-    if not isinstance(value, Tensor) or value.dim() != parameter.dim():
-        return value
-    missing = [n - o for n, o in zip(parameter.shape, value.shape, strict=True)]
-    return pad(value, [m for size in reversed(missing) for m in (0, size)])
+def one_cycle(optimizer: Optimizer, step: int, total: int) -> None:
+    """Set rate and momentum of a step: up from 1/25 of the rate for 30 % of the steps, then down.
+
+    The one-cycle schedule with torch's default numbers: cosines, and Adam's β₁ from .95 to .85
+    and back.
+    """
+    peak = 0.3 * total - 1
+    lr = optimizer.training.lr
+    if step <= peak:
+        part = step / peak if peak > 0 else 1.0
+        optimizer.lr, optimizer.beta1 = _cosine(lr / 25, lr, part), _cosine(0.95, 0.85, part)
+    else:
+        part = (step - peak) / (total - 1 - peak)
+        optimizer.lr, optimizer.beta1 = _cosine(lr, lr / 25e4, part), _cosine(0.85, 0.95, part)
+
+
+def _cosine(start: float, end: float, part: float) -> float:
+    return end + (start - end) / 2 * (1 + math.cos(math.pi * part))

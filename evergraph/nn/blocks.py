@@ -1,94 +1,23 @@
-"""What stands around the layers in a network: normalization, softsign, dropout, the classifier."""
+"""A layer with what stands around it in a network: normalization, activation, dropout."""
 
 from __future__ import annotations
 
+import math
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, pad, softsign
+from torch.nn.functional import dropout, layer_norm, leaky_relu, relu, softsign
 
-from evergraph.feature_graph import FeatureGraph, Neighbors, Support, ops
-from evergraph.feature_graph.activation import Statistics, norm_softsign
-from evergraph.nn.layers import FeatureBroadcast, FeatureTransform, uniform
+from evergraph.feature_graph import FeatureGraph
+from evergraph.nn.layers import FeatureBroadcast, FeatureConvolution, FeatureTransform, Graph
+from evergraph.nn.messages import MeanGraph
+from evergraph.nn.norm import FeatureNorm
 
-
-class FeatureNorm(nn.Module):
-    """Batch normalization of feature nodes, per channel, over items and features.
-
-    Nodes that are not present are zeros that nobody stored: they count in the mean and in the
-    variance, and all get the same normalized value, which is returned beside the rest.
-
-    Args:
-        channels: C.
-        gain: times scale and shift. Where few nodes are present, those are far from the mean, and
-            softsign can hardly tell them apart; a small gain keeps them in its straight part.
-        momentum: weight of the new batch in the running statistics.
-        eps: added to the variance.
-    """
-
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(
-        self, channels: int, gain: float = 1.0, momentum: float = 0.1, eps: float = 1e-5
-    ) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(channels))
-        self.bias = nn.Parameter(torch.zeros(channels))
-        self.register_buffer("running_mean", torch.zeros(channels))
-        self.register_buffer("running_var", torch.ones(channels))
-        self.gain = gain
-        self.momentum = momentum
-        self.eps = eps
-
-    @property
-    def affine(self) -> tuple[Tensor, Tensor]:
-        """Scale and shift of the normalized nodes, `(C,)` each."""
-        if self.gain == 1:
-            return self.weight, self.bias
-        return self.gain * self.weight, self.gain * self.bias
-
-    def forward(self, z: Tensor, num_nodes: int | None = None) -> tuple[Tensor, Tensor]:
-        """Normalize z `(*, C, F)` among `num_nodes` nodes; also returns absent, `(C,)`."""
-        mean, var = self.running_mean, self.running_var
-        if self.training:
-            stored = z.numel() // max(z.shape[-2], 1)
-            count = stored if num_nodes is None else num_nodes
-            axes = [axis for axis in range(z.dim()) if axis != z.dim() - 2]
-            mean = z.sum(axes) / max(count, 1)
-            square = (z - mean.unsqueeze(-1)).square().sum(axes)
-            var = (square + (count - stored) * mean.square()) / max(count, 1)
-            self.track(mean, var, count)
-        weight, bias = self.affine
-        scale = weight * torch.rsqrt(var + self.eps)
-        shift = bias - mean * scale
-        return torch.addcmul(shift.unsqueeze(-1), z, scale.unsqueeze(-1)), shift
-
-    def softsign(
-        self, z: Tensor, num_nodes: int | None = None, mixing: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Softsign of the normalized z and of absent, compiled where that is possible.
-
-        With `mixing (C, D)`, the channels of z are mapped before.
-        """
-        if ops.supports(z) and z.dtype == self.weight.dtype:
-            statistics = self.statistics(z, num_nodes)
-            out: tuple[Tensor, Tensor]
-            out = norm_softsign(z, mixing, *self.affine, statistics)
-            return out
-        y, absent = self(z if mixing is None else mixing.T @ z, num_nodes)
-        return softsign(y), softsign(absent)
-
-    def statistics(self, z: Tensor, num_nodes: int | None = None) -> Statistics:
-        """What the compiled forms need to normalize z."""
-        count = z.numel() // max(z.shape[-2], 1) if num_nodes is None else num_nodes
-        running = self.running_mean, self.running_var
-        return Statistics(*running, self.momentum, self.eps, count, self.training)
-
-    @torch.no_grad()
-    def track(self, mean: Tensor, var: Tensor, count: int) -> None:
-        """Follow the statistics of a training batch."""
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(var * (count / max(count - 1, 1)), self.momentum)
+Activation = Literal["softsign", "relu", "leaky_relu", "none"]
+ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+Norm = Literal["batch", "layer", "none"]
+NORMS: tuple[str, ...] = get_args(Norm)
 
 
 class BroadcastBlock(nn.Module):
@@ -97,107 +26,136 @@ class BroadcastBlock(nn.Module):
     A dropped node looks like an absent one, so that dropout costs nothing where nothing is.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        planes: int = 1,
-        dropout: float = 0.0,
-        concatenate: bool = False,
-        gain: float = 1.0,
-    ) -> None:
+    def __init__(self, layer: FeatureBroadcast, dropout: float = 0.0, gain: float = 1.0) -> None:
         super().__init__()
-        self.layer = FeatureBroadcast(in_channels, out_channels, planes, concatenate)
-        self.norm = FeatureNorm(out_channels, gain)
-        self.dropout = dropout
+        self.layer, self.dropout = layer, dropout
+        self.norm = FeatureNorm(layer.weight.shape[1], gain)
 
     def forward(
         self, x: Tensor, graph: FeatureGraph, absent: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Map x `(*, C, F)` to `(*, D, F)`; takes and returns the value of absent nodes."""
         nodes = None if graph.support is None else graph.support.num_nodes
-        y, absent = self.norm.softsign(
-            self.layer.collect(x, graph, absent), nodes, mixing=self.layer.weight
-        )
-        return _drop(y, absent, self.dropout, self.training), absent
+        collected = self.layer.collect(x, graph, absent)
+        y, absent = self.norm.softsign(collected, nodes, mixing=self.layer.weight)
+        if self.training and self.dropout:
+            base = absent.unsqueeze(-1)
+            y = base + dropout(y - base, self.dropout)
+        return y, absent
 
 
 class TransformBlock(nn.Module):
-    """`dropout(softsign(batch_norm(W Â x)))`, for a node and its neighbors: Eq. (8) as used."""
-
-    def __init__(self, layer: FeatureTransform, dropout: float = 0.0, gain: float = 1.0) -> None:
-        super().__init__()
-        self.layer = layer
-        self.norm = FeatureNorm(layer.shape[0], gain)
-        self.dropout = dropout
-
-    def forward(self, graph: FeatureGraph) -> tuple[Tensor, Neighbors, Tensor]:
-        """The new nodes, their new neighbors and the value of absent nodes, `(C,)`."""
-        own, around = self.layer(graph)
-        items = own.reshape(-1, *own.shape[-2:])
-        together, absent = self.norm.softsign(torch.cat([items, around]))
-        together = _drop(together, absent, self.dropout, self.training)
-        neighbors = graph.neighbors.with_features(together[len(items) :])
-        return together[: len(items)].view_as(own), neighbors, absent
-
-
-class Readout(nn.Module):
-    """A linear classifier over all feature nodes of an item.
-
-    `logits = Σ_f W_f (y_f - absent) + b`: features that are not there add nothing, so that the
-    cost follows those that are. As long as `absent` stays, this is the plain linear layer with
-    another bias; `centered=False` is that plain layer, and adds absent times the column sums.
+    """`dropout(σ(pool(norm(W Â x))))`, for nodes and, if they are packed, neighbors: Eq. (8).
 
     Args:
-        channels: C.
-        features: F.
-        outputs: K, the number of logits.
-        centered: measure from the absent value.
-        sparse_gradient: let `FGN` give the weight a sparse gradient where it runs compiled, so
-            that a step costs the same for any F; for optimizers that accept it, such as SGD.
+        layer: W as a matrix or as a band.
+        norm: `batch` over items and features, `layer` within an item, or `none`.
+        activation: σ.
+        dropout: rate.
+        gain: of batch normalization, see `FeatureNorm`.
+        pool: keep the larger of each two neighboring features, so that F becomes F // 2.
+        residual: the share of the input in the output, which is left out of σ's argument if 0.
     """
 
     def __init__(
         self,
+        layer: FeatureTransform | FeatureConvolution,
         channels: int,
-        features: int,
-        outputs: int,
-        centered: bool = True,
-        sparse_gradient: bool = False,
+        norm: Norm = "batch",
+        activation: Activation = "softsign",
+        dropout: float = 0.0,
+        gain: float = 1.0,
+        pool: bool = False,
+        residual: float = 0.0,
     ) -> None:
         super().__init__()
-        if sparse_gradient and not centered:
-            raise ValueError("sparse_gradient needs centered=True: column sums touch every weight")
-        self.weight = nn.Parameter(
-            uniform(channels * features, outputs).view(features, channels, -1)
+        self.layer, self.activation, self.dropout = layer, activation, dropout
+        self.pool, self.residual, self.layer_norm = pool, residual, norm == "layer"
+        self.norm = FeatureNorm(channels, gain) if norm == "batch" else None
+
+    def forward(
+        self, graph: Graph, around: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The new nodes, their new packed neighbors if there are, and the absent value `(C,)`."""
+        if around is None:
+            own = self.layer(graph)
+            y, absent = self._finish(own, graph.nodes)
+            return y, None, absent
+        assert isinstance(self.layer, FeatureTransform)
+        if isinstance(graph, FeatureGraph):
+            own, around = self.layer.with_neighbors(graph)
+        else:
+            own, around = self.layer(graph), self.layer.alone(around)
+        items = own.reshape(-1, *own.shape[-2:])
+        together, absent = self._finish(torch.cat([items, around]))
+        return together[: len(items)].view_as(own), together[len(items) :], absent
+
+    def _finish(self, z: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if self.residual and before is not None:
+            z = torch.lerp(z, before, self.residual)
+        if self.norm is not None and self.activation == "softsign" and not self.pool:
+            y, absent = self.norm.softsign(z)
+            base = absent.unsqueeze(-1)
+            y = base + dropout(y - base, self.dropout, self.training) if self.dropout else y
+            return y, absent
+        if self.norm is not None:
+            z = self.norm.present(z)
+        if self.layer_norm:
+            z = layer_norm(z, z.shape[-2:])
+        if self.pool:
+            even = z[..., : z.shape[-1] // 2 * 2]
+            z = torch.maximum(even[..., ::2], even[..., 1::2])
+        y = dropout(activate(z, self.activation), self.dropout, self.training)
+        return y, y.new_zeros(y.shape[-2])
+
+
+class ResidualBlock(nn.Module):
+    """`h' = h + update([h, V Â h])`: a small network takes in what a node collects.
+
+    Args:
+        channels, features: C and F of the nodes.
+        message: whether anything is collected.
+        scale: of what is collected.
+    """
+
+    def __init__(self, channels: int, features: int, message: bool, scale: float) -> None:
+        super().__init__()
+        width = channels * features
+        self.shape, self.scale = (channels, features), scale
+        self.value = nn.Linear(width, width) if message else None
+        self.update = nn.Sequential(
+            nn.Linear(2 * width if message else width, 2 * width),
+            nn.LayerNorm(2 * width),
+            nn.ReLU(),
+            nn.Linear(2 * width, width),
         )
-        self.bias = nn.Parameter(torch.zeros(outputs))
-        self.centered = centered
-        self.sparse_gradient = sparse_gradient
 
-    def forward(self, y: Tensor, absent: Tensor, support: Support | None = None) -> Tensor:
-        """Logits `(*, K)` of y `(*, C, F)`, or `(B, K)` of `(C, N)` on a support."""
-        if support is None:
-            if self.centered:
-                y = y - absent.unsqueeze(-1)
-            return torch.einsum("...cf,fck->...k", y, self.weight) + self.bias
-        rows = self.weight[support.feature]
-        terms = torch.einsum("cn,nck->kn", y - absent.unsqueeze(-1), rows)
-        logits = support.total(terms).T
-        if not self.centered:
-            logits = logits + absent @ self.weight.sum(0)
-        return logits + self.bias
-
-    def grow(self, outputs: int) -> None:
-        """Make room for more logits; the new ones start at zero."""
-        more = outputs - self.bias.shape[0]
-        if more > 0:
-            self.weight = nn.Parameter(pad(self.weight.detach(), (0, more)))
-            self.bias = nn.Parameter(pad(self.bias.detach(), (0, more)))
+    def forward(self, h: Tensor, graph: Graph) -> Tensor:
+        """Map h `(*, C, F)` to the same shape."""
+        given = flat = h.flatten(-2)
+        if self.value is not None:
+            if isinstance(graph, MeanGraph):  # V commutes with the mean
+                message = self.value(graph.propagate(h).flatten(-2))
+            else:
+                z = self.value(flat).unflatten(-1, self.shape)
+                message = graph.propagate(z).flatten(-2)
+            given = torch.cat([flat, message * self.scale], dim=-1)
+        return h + self.update(given).unflatten(-1, self.shape)
 
 
-def _drop(y: Tensor, absent: Tensor, rate: float, training: bool) -> Tensor:
-    if not training or rate == 0:
-        return y
-    base = absent.unsqueeze(-1)
-    return base + dropout(y - base, rate)
+def activate(z: Tensor, how: Activation) -> Tensor:
+    """σ of a layer."""
+    if how == "softsign":
+        return softsign(z)
+    if how == "relu":
+        return relu(z)
+    if how == "leaky_relu":
+        return leaky_relu(z, 0.2)
+    return z
+
+
+def initial_identity(layer: FeatureTransform) -> None:
+    """Begin with W = 1, so that training starts from the features as they are."""
+    eye = torch.eye(math.prod(layer.shape))
+    with torch.no_grad():
+        layer.weight.copy_(eye.view_as(layer.weight))

@@ -1,29 +1,48 @@
-"""The feature graph network (FGN): layers of Section 4.3 and a head for the problem at hand."""
+"""The feature graph network (FGN): layers of Section 4.3 between an encoder and a head."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize as unit_length
+from torch.nn.functional import embedding_bag
 
-from evergraph.nn.blocks import BroadcastBlock, Readout, TransformBlock
 from evergraph.feature_graph import (
     FeatureGraph,
-    Features,
-    Neighbors,
+    Neighborhoods,
     Normalization,
+    Packed,
+    Places,
     SupportGraph,
 )
-from evergraph.feature_graph.build import build, check, fixed_support
+from evergraph.feature_graph.build import build, fixed_support
 from evergraph.feature_graph.fused import Network, broadcast_network
+from evergraph.feature_graph.lean import LeanGraph
 from evergraph.feature_graph.support import Arrays
-from evergraph.nn.layers import FeatureAttention, FeatureTransform
+from evergraph.graph.neighbors import Features, Neighbors
 from evergraph.graph.rows import SparseRows
+from evergraph.nn.attention import Attention, FeatureAttention
+from evergraph.nn.blocks import (
+    ACTIVATIONS,
+    NORMS,
+    Activation,
+    BroadcastBlock,
+    Norm,
+    ResidualBlock,
+    TransformBlock,
+    initial_identity,
+)
+from evergraph.nn.heads import Embedding, Head, PairReadout, Readout
+from evergraph.nn.layers import FeatureBroadcast, FeatureConvolution, FeatureTransform, Graph
+from evergraph.nn.messages import MESSAGES, IdentityGraph, MeanGraph, Message, SharedGraph
+from evergraph.nn.model import Requires
+from evergraph.stream.batch import Batch
 
-Problem = Literal["node", "subgraph", "edge"]
+Layer = Literal["broadcast", "transform", "convolution", "residual"]
+LAYERS: tuple[str, ...] = get_args(Layer)
+HeadName = Literal["items", "pairs", "embedding"]
+HEADS: tuple[str, ...] = get_args(HeadName)
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Sec. 5: two broadcast layers for Cora, Citeseer and Pubmed
@@ -33,231 +52,404 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-class FGN(nn.Module):
-    """A network on feature graphs: every node is classified from its own small graph.
+class Encoder(Protocol):
+    """From the features of an item as they come to the nodes that layers see."""
 
-    Without `features`, layers broadcast (Eq. 7) on one feature graph of the raw features. With
-    `features`, they transform (Eq. 8), and every layer makes its feature graph anew from the
-    transformed nodes and neighbors. Batch normalization, softsign and dropout follow each layer.
+    in_shape: tuple[int, int]  # C and F of what it takes
+
+    def __call__(self, features: Features) -> Tensor:
+        """Map `(*, C, F)`, or sparse rows, to dense nodes `(*, D, G)`."""
+        ...
+
+
+class FGN(nn.Module):
+    """A network on feature graphs: every node is judged from its own small graph.
+
+    One class for nodes, sub-graphs and edges. `layer` says what a layer is:
+
+    - `broadcast` (Eq. 7) mixes channels on one feature graph of the input;
+    - `transform` (Eq. 8) maps features by any matrix, and every layer makes its feature graph anew
+      from the transformed nodes and neighbors;
+    - `convolution` is a transform whose matrix is a band, followed by pooling, for signals;
+    - `residual` adds what a small network makes of the message, on one feature graph.
 
     Args:
-        num_features: F of the input.
-        num_classes: number of logits; for `edge` problems the size of the embedding compared.
-        in_channels: C of the input.
+        num_features: F of the nodes, after the encoder if there is one.
+        num_outputs: number of outputs; the head grows as more are met.
+        in_channels: C of the nodes.
+        layer: see above; `transform` if `features` is given, `convolution` if `kernels` is.
         channels: C after each layer.
-        features: F after each layer; None keeps F (broadcast layers).
-        concatenate: layers keep the unpropagated features beside the propagated ones.
-        attention: learn the edge weights (Eq. 9) in place of given ones.
+        features: F after each layer; None keeps F.
+        kernels: reach of W in each convolution.
+        message: what a node collects: `feature-graph` is `Â x`; `shared` has one Â for all nodes
+            of an item; `mean`, `identity` and `none` are what it is measured against.
+        message_scale: of what residual layers collect.
+        concatenate: layers keep the uncollected features beside the collected ones.
+        residual: share of the input that a transform keeps; W then begins as the identity.
+        attention: learn the edge weights: `softmax` (Eq. 9) or `gate`.
+        scaled_attention: see `FeatureAttention`.
+        places: who neighbors whom inside an item, `(P, S, S)`; None takes the items' neighbors.
         hops: K, the hops of neighbors to use.
         edge_components: W, the length of a vector edge weight.
         directed: leave out the transposed term of Eq. (4). The features of a node and of its
             neighbors may interact both ways even where an edge has a direction.
         normalization: of the adjacency, see `feature_graph.normalize`.
+        norm, activation: after each transform or convolution.
         dropout: rate after each layer.
-        gain: of batch normalization, see `blocks.FeatureNorm`.
-        problem: `node` gives logits `(B, K)` for x `(B, C, F)`; `subgraph` gives `(B, K)` for
-            x `(B, S, C, F)`; `edge` scores pairs of nodes.
-        nodes: S, if the nodes of a sub-graph have fixed places (such as sensors on a body) and
-            are read side by side; None takes their mean.
-        centered, sparse_gradient: see `blocks.Readout`.
+        gain: of batch normalization, see `nn.norm.FeatureNorm`.
+        teleport: share of a node's own features when all are mixed at the end (APPNP); 1 does not.
+        head: `items` reads all nodes of an item, `pairs` compares two, `embedding` returns them.
+        nodes: S, if the nodes of an item have fixed places and are read side by side; None takes
+            their mean.
+        encoder: see `Encoder`.
+        centered, sparse_gradient: see `nn.heads.Readout`.
 
     Example:
-        >>> model = FGN(num_features=6, num_classes=3)
-        >>> neighbors = Neighbors(torch.rand(5, 1, 6), owner=torch.tensor([0, 0, 0, 1, 1]))
-        >>> model(torch.rand(2, 1, 6), neighbors).shape
-        torch.Size([2, 3])
+        >>> from evergraph.stream import node_continuum
+        >>> from evergraph.datasets import generate
+        >>> batch = next(iter(node_continuum(generate())))
+        >>> FGN(num_features=500, num_outputs=3)(batch).shape
+        torch.Size([10, 3])
     """
 
     def __init__(
         self,
         num_features: int,
-        num_classes: int,
+        num_outputs: int = 0,
         *,
         in_channels: int = 1,
+        layer: Layer | None = None,
         channels: tuple[int, ...] = (10, 10),
         features: tuple[int, ...] | None = None,
+        kernels: tuple[int, ...] | None = None,
+        message: Message = "feature-graph",
+        message_scale: float = 1.0,
         concatenate: bool = False,
-        attention: bool = False,
+        residual: float = 0.0,
+        attention: Attention | None = None,
+        scaled_attention: bool = False,
+        places: Tensor | None = None,
         hops: int = 1,
         edge_components: int = 1,
         directed: bool = False,
         normalization: Normalization = "symmetric",
+        norm: Norm = "batch",
+        activation: Activation = "softsign",
         dropout: float = 0.0,
         gain: float = 1.0,
-        problem: Problem = "node",
-        nodes: int | None = None,
+        teleport: float = 1.0,
+        head: HeadName = "items",
+        nodes: int | None = 1,
+        encoder: nn.Module | None = None,
         centered: bool = True,
         sparse_gradient: bool = False,
     ) -> None:
         super().__init__()
-        if features is not None and len(features) != len(channels):
-            raise ValueError(
-                f"features must name one F per layer, got {len(features)} for "
-                f"{len(channels)} layers"
-            )
-        self.num_features, self.in_channels = num_features, in_channels
-        self.hops, self.directed, self.normalization = hops, directed, normalization
-        self.problem, self.nodes, self.edge_components = problem, nodes, edge_components
-        self.dropout, self.gain = dropout, gain
-        planes = hops * (1 if attention else edge_components)
-        sizes = [num_features, *(features or [num_features] * len(channels))]
-        depths = [in_channels, *channels]
-        self.blocks = nn.ModuleList()
-        self.attentions = nn.ModuleList()
-        for layer, (c, d, f, g) in enumerate(
-            zip(depths, depths[1:], sizes, sizes[1:], strict=False)
+        inferred = "transform" if features else "convolution" if kernels else "broadcast"
+        layer = layer or inferred  # type: ignore[assignment]
+        for name, value, known in (
+            ("layer", layer, LAYERS),
+            ("message", message, MESSAGES),
+            ("norm", norm, NORMS),
+            ("activation", activation, ACTIVATIONS),
+            ("head", head, HEADS),
         ):
-            if features is None:
-                shared = planes if layer == 0 else planes * in_channels
-                self.blocks.append(BroadcastBlock(c, d, shared, dropout, concatenate, gain))
-            else:
-                transform = FeatureTransform(c, f, d, g, concatenate, planes)
-                self.blocks.append(TransformBlock(transform, dropout, gain))
-            if attention and (features is not None or layer == 0):
-                self.attentions.append(FeatureAttention(c, f))
-        self.transforms = features is not None
-        places = nodes if problem == "subgraph" and nodes else 1
-        self.readout = Readout(
-            places * depths[-1], sizes[-1], num_classes, centered, sparse_gradient
-        )
-        if problem == "edge":
-            self.scale = nn.Parameter(torch.tensor(math.log(10.0)))
-            self.bias = nn.Parameter(torch.zeros(()))
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        for name, sizes in (("features", features), ("kernels", kernels)):
+            if sizes is not None and len(sizes) != len(channels):
+                raise ValueError(
+                    f"{name} must name one number per layer, got {len(sizes)} for "
+                    f"{len(channels)} layers"
+                )
+        if layer == "broadcast" and message != "feature-graph":
+            raise ValueError(
+                f"broadcast layers collect from a feature graph, got message {message!r}; use "
+                "layer='transform'"
+            )
+        self.layer, self.message, self.hops = layer, message, hops
+        self.in_shape = (in_channels, num_features)
+        self.directed, self.normalization = directed, normalization
+        self.edge_components, self.teleport, self.nodes = edge_components, teleport, nodes
+        self.dropout, self.gain, self.head_name = dropout, gain, head
+        self.places = None if places is None else Places(places)
+        self.encoder = encoder
+        learned = attention if message not in ("none", "identity") else None
+        planes = hops * (1 if attention else edge_components)
+        planes = len(places) if places is not None else planes
+        self.planes = 0 if message == "none" else planes
+        self.blocks, self.attentions = nn.ModuleList(), nn.ModuleList()
+        self.project: nn.Linear | None = None
+        if layer == "residual":
+            if message == "feature-graph":
+                self.project = nn.Linear(in_channels * num_features, in_channels * num_features)
+            for _ in channels:
+                self.blocks.append(
+                    ResidualBlock(*self.in_shape, message != "none", message_scale)
+                )
+            shapes = [self.in_shape] * (len(channels) + 1)
+        else:
+            if kernels is not None:
+                features = tuple(num_features >> (n + 1) for n in range(len(channels)))
+            widths = features or (num_features,) * len(channels)
+            shapes = [self.in_shape, *zip(channels, widths, strict=True)]
+            if min(f for _, f in shapes) < 1:
+                raise ValueError(f"{len(channels)} layers need more than {num_features} features")
+            for number in range(len(channels)):
+                (c, f), (d, g) = shapes[number], shapes[number + 1]
+                block: nn.Module
+                if layer == "broadcast":
+                    # after the first layer every adjacency acts on every channel
+                    acting = self.planes * (in_channels if number else 1)
+                    block = BroadcastBlock(
+                        FeatureBroadcast(c, d, acting, concatenate), dropout, gain
+                    )
+                else:
+                    kernel = None if kernels is None else kernels[number]
+                    w = _transform((c, f), (d, g), kernel, concatenate, self.planes, residual)
+                    last = number + 1 == len(channels)
+                    kind = "none" if residual and last else activation
+                    block = TransformBlock(
+                        w, d, norm, kind, dropout, gain, kernels is not None, residual
+                    )
+                self.blocks.append(block)
+        if learned:
+            several = layer in ("transform", "convolution") or message == "mean"
+            for shape in shapes[: len(channels) if several else 1]:
+                self.attentions.append(FeatureAttention(*shape, learned, scaled=scaled_attention))
+        self.head: Any = _head(head, shapes[-1], num_outputs, nodes, centered, sparse_gradient)
 
     @classmethod
-    def preset(cls, name: str, num_features: int, num_classes: int, **changes: Any) -> FGN:
+    def preset(cls, name: str, num_features: int, num_outputs: int, **changes: Any) -> FGN:
         """A configuration of the paper: `citation` or `arxiv`, with changes if you like.
 
         Example:
-            >>> model = FGN.preset("arxiv", num_features=128, num_classes=40)
+            >>> model = FGN.preset("arxiv", num_features=128, num_outputs=40)
             >>> sum(p.numel() for p in model.parameters())
             21872
         """
         if name not in PRESETS:
             raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {name!r}")
-        return cls(num_features, num_classes, **{**PRESETS[name], **changes})
+        return cls(num_features, num_outputs, **{**PRESETS[name], **changes})
 
     @property
-    def condensable(self) -> bool:
-        """Whether (x, m) is all that this network sees of an item: fixed weights, Eq. (7)."""
-        return not self.transforms and not self.attentions
+    def requires(self) -> Requires:
+        """(x, m) is all that is seen of an item if weights are fixed and neighbors not kept."""
+        alone = self.layer == "broadcast" or len(self.blocks) == 1 or self.message == "none"
+        linear = isinstance(self.encoder, Projection) or self.encoder is None
+        fixed = not self.attentions and self.places is None
+        nodes = 2 if self.head_name == "pairs" else (self.nodes or 0)
+        return Requires(
+            self.hops,
+            condensable=alone and fixed and linear and self.teleport == 1,
+            shape=self.in_shape if self.encoder is None else self.encoder.in_shape,
+            nodes=nodes,
+            edge_components=None if self.attentions else self.edge_components,
+        )
 
-    def grow(self, num_classes: int) -> None:
-        """Make room for more classes; the logits of the old ones stay."""
-        self.readout.grow(num_classes)
+    def forward(self, batch: Batch) -> Tensor:
+        """Outputs of the items of a batch, `(B, K)`."""
+        self.requires.check(batch)
+        x = batch.x
+        if self.places is not None:
+            return self.run(x, self.places)
+        rows = len(batch) * batch.nodes_per_item
+        if isinstance(x, Tensor) and x.dim() == 4:
+            x = x.flatten(0, 1)
+        layout = Packed(batch.neighbors, rows, self.hops)
+        return self.run(x, layout, batch.nodes_per_item)
 
-    def forward(self, x: Features, neighbors: Neighbors, pairs: Tensor | None = None) -> Tensor:
-        """Logits of a batch.
-
-        Args:
-            x: `(B, C, F)` or B sparse rows; `(B, S, C, F)` for sub-graphs.
-            neighbors: packed neighbors; an owner is a row of x with its leading axes flattened.
-            pairs: `(2, E)` rows of x to compare, for `edge` problems only.
-
-        Returns:
-            `(B, num_classes)`; for `edge` problems one logit per pair, `(E,)`.
-        """
-        if (self.problem == "edge") != (pairs is not None):
-            given = None if pairs is None else tuple(pairs.shape)
-            raise ValueError(
-                "pairs go with problem='edge' and with no other, got "
-                f"{given} with problem={self.problem!r}"
-            )
-        self.check(x, neighbors)
-        logits = self._logits(x, neighbors)
-        if pairs is None:
-            return logits
-        unit = unit_length(logits, dim=-1)
-        cosine = (unit[pairs[0]] * unit[pairs[1]]).sum(-1)
-        return self.scale.exp() * cosine + self.bias
-
-    def embed(self, x: Features, neighbors: Neighbors) -> Tensor:
-        """What the layers make of the feature nodes, dense: `(*, C, F)` of the last layer."""
-        self.check(x, neighbors)
-        graph = self._graph(x, neighbors, 0)
-        y, absent = self._encode(graph)
-        if graph.support is None or self.transforms:
-            return y
-        return graph.support.to_dense(y, absent)
-
-    def _logits(self, x: Features, neighbors: Neighbors) -> Tensor:
-        out: Tensor
-        if not (self.transforms or self.attentions or self.directed):
-            settings = self.hops, self.normalization, self.readout.weight.dtype
-            found = fixed_support(x, neighbors, *settings)
-            if found is not None:
-                return self._fused(found)
-        graph = self._graph(x, neighbors, 0)
-        if isinstance(graph, SupportGraph) and graph.compiled and not self.transforms:
+    def run(self, x: Features, layout: Neighborhoods, nodes: int = 1) -> Tensor:
+        """The same for nodes in any layout of neighbors; every `nodes` rows are one item."""
+        fixed = self._fixed(x, layout)
+        if fixed is not None:
+            return self._fused(fixed)
+        graph, y, absent = self._body(x, layout)
+        if isinstance(graph, SupportGraph) and y is None:
             return self._fused(graph.arrays, graph.hat)
-        y, absent = self._encode(graph)
-        if self.problem == "subgraph":
-            y = y.flatten(-3, -2) if self.nodes else y.mean(-3)
-            absent = absent.repeat(self.nodes) if self.nodes else absent
-        out = self.readout(y, absent, None if self.transforms else graph.support)
+        support = None if self.layer == "transform" else graph.support
+        assert y is not None
+        if nodes > 1 and support is None:
+            y = y.unflatten(0, (-1, nodes))
+        out: Tensor = self.head(y, absent, support)
         return out
 
-    def _encode(self, graph: FeatureGraph) -> tuple[Tensor, Tensor]:
-        """Feature nodes after the last layer and the value of absent ones."""
-        if self.transforms:
-            for layer, block in enumerate(self.blocks):
-                y, neighbors, absent = block(graph)
-                if layer + 1 < len(self.blocks):
-                    graph = self._graph(y, neighbors, layer + 1)
-            return y, absent
+    def _body(self, x: Features, layout: Neighborhoods) -> tuple[Graph, Tensor | None, Tensor]:
+        """The last graph, the feature nodes after the last layer and the value of absent ones."""
+        packed = layout.neighbors.features if isinstance(layout, Packed) else None
+        around: Features = x if packed is None else packed
+        if self.encoder is not None:
+            x = self.encoder(x)
+            around = x if packed is None else self.encoder(packed)
+        graph = self.graph(x, around, layout, 0)
+        y, absent = graph.nodes, torch.zeros(self.in_shape[0])
+        if self.layer == "residual":
+            for number, block in enumerate(self.blocks):
+                if number and len(self.attentions) > 1:
+                    graph = self.graph(x, around, layout, number)
+                y = block(y, graph)
+            return graph, y, y.new_zeros(y.shape[-2])
+        if self.layer == "broadcast":
+            if isinstance(graph, SupportGraph) and graph.compiled and self._fusible:
+                return graph, None, absent
+            return graph, *self._broadcast(graph)
+        for number, block in enumerate(self.blocks):
+            last = number + 1 == len(self.blocks) and self.teleport == 1
+            kept = None if packed is None or last else around
+            y, after, absent = block(graph, kept)
+            around = y if after is None else after
+            if number + 1 < len(self.blocks):
+                graph = self.graph(y, around, layout, number + 1)
+        if self.teleport < 1:
+            mixed = layout.mean(around, None)[..., 0, :, :]
+            y = torch.lerp(mixed, y, self.teleport)
+        return graph, y, absent
+
+    def _broadcast(self, graph: Any) -> tuple[Tensor, Tensor]:
         y, absent = graph.nodes, None
         for block in self.blocks:
             y, absent = block(y, graph, absent)
             graph = graph.across_channels()
         return y, absent
 
+    def embed(self, batch: Batch) -> Tensor:
+        """What the layers make of the feature nodes, dense: `(*, C, F)` of the last layer."""
+        self.requires.check(batch)
+        layout = self.places or Packed(batch.neighbors, len(batch), self.hops)
+        graph, y, absent = self._body(batch.x, layout)
+        if y is None:
+            y, absent = self._broadcast(graph)
+        if graph.support is None or self.layer == "transform":
+            return y
+        return graph.support.to_dense(y, absent)
+
+    def graph(self, x: Features, around: Features, layout: Neighborhoods, layer: int) -> Graph:
+        """What the nodes of a layer collect from: Eqs. (4)-(6), or what stands in their place."""
+        if self.message in ("identity", "none"):
+            assert isinstance(x, Tensor)
+            return IdentityGraph(x, self.planes)
+        weight = layout.weight
+        if self.attentions:
+            attention = self.attentions[min(layer, len(self.attentions) - 1)]
+            weight = attention(x, around, layout)
+        if self.message == "feature-graph" and isinstance(layout, Packed) and not self.project:
+            n = layout.neighbors
+            neighbors = Neighbors(around, n.owner, n.hop, weight)
+            dtype = next(self.blocks.parameters()).dtype
+            return build(x, neighbors, self.hops, self.directed, self.normalization, dtype)
+        assert isinstance(x, Tensor)
+        assert isinstance(around, Tensor)
+        if self.project is not None:
+            own = self._projected(x)
+            around = own if around is x else self._projected(around)
+            x = own
+        summed = self.message == "mean" and bool(self.attentions)  # attention adds up to one
+        mean = layout.mean(around, weight, total=summed)
+        if self.message == "feature-graph":
+            return LeanGraph(x, mean, self.normalization)
+        return SharedGraph(x, mean) if self.message == "shared" else MeanGraph(x, mean)
+
+    def _projected(self, x: Tensor) -> Tensor:
+        assert self.project is not None
+        out: Tensor = self.project(x.flatten(-2)).unflatten(-1, self.in_shape)
+        return out
+
+    # -- the compiled path ------------------------------------------------------------------
+
+    @property
+    def _fusible(self) -> bool:
+        """Whether all layers and the head can run as one compiled operator on a support."""
+        return self.layer == "broadcast" and isinstance(self.head, Readout)
+
+    def _fixed(self, x: Features, layout: Neighborhoods) -> Arrays | None:
+        """The support form of a batch with fixed edge weights, if that is the cheapest."""
+        if not self._fusible or self.attentions or self.directed or self.encoder is not None:
+            return None
+        if not isinstance(layout, Packed):
+            return None
+        settings = self.hops, self.normalization, self.head.weight.dtype
+        return fixed_support(x, layout.neighbors, *settings)
+
     def _fused(self, graph: Arrays, hat: Tensor | None = None) -> Tensor:
-        """All layers and the classifier in one operator: the same numbers as one by one."""
+        """All layers and the head in one operator: the same numbers as one by one."""
         layers: list[Tensor] = []
         for block in self.blocks:
             assert isinstance(block, BroadcastBlock)
-            norm, rate = block.norm, block.dropout
+            norm = block.norm
             layers += [block.layer.weight, *norm.affine, norm.running_mean, norm.running_var]
-        readout = self.readout
+        head = self.head
         network = Network(
-            readout.centered,
-            readout.sparse_gradient,
-            rate if self.training else 0.0,
+            head.centered,
+            head.sparse_gradient,
+            self.dropout if self.training else 0.0,
             norm.momentum,
             norm.eps,
-            (len(graph.ptr) - 1) * self.num_features,
+            (len(graph.ptr) - 1) * self.in_shape[1],
             self.training,
         )
-        return broadcast_network(network, graph, hat, (readout.weight, readout.bias), layers)
-
-    def _graph(self, x: Features, neighbors: Neighbors, layer: int) -> FeatureGraph:
-        if self.attentions:
-            neighbors = neighbors.with_weight(self.attentions[layer](x, neighbors, self.hops))
-        dtype = self.readout.weight.dtype
-        return build(x, neighbors, self.hops, self.directed, self.normalization, dtype)
+        return broadcast_network(network, graph, hat, (head.weight, head.bias), layers)
 
     def extra_repr(self) -> str:
         """What the shapes of the parameters do not tell."""
         names = (
-            "in_channels", "hops", "edge_components", "directed", "normalization", "dropout",
-            "gain", "problem", "nodes",
+            "layer", "message", "in_shape", "hops", "edge_components", "directed", "normalization",
+            "dropout", "gain", "teleport", "head_name", "nodes",
         )  # fmt: skip
-        shown = [f"{name}={getattr(self, name)}" for name in names]
-        return ", ".join([*shown, f"centered={self.readout.centered}"])
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
-    def check(self, x: Features, neighbors: Neighbors) -> None:
-        """Raise a ValueError that names the item, or the shape, that this network cannot read."""
-        check(x, neighbors, self.hops)
-        sparse = isinstance(x, SparseRows)
-        shape = (len(x), 1, x.num_features) if isinstance(x, SparseRows) else tuple(x.shape)
-        leading = ("B", "S") if self.problem == "subgraph" else ("B",)
-        expected = f"({', '.join(leading)}, {self.in_channels}, {self.num_features})"
-        if shape[-2:] != (self.in_channels, self.num_features) or len(shape) != len(leading) + 2:
-            raise ValueError(f"x must have shape {expected} for this model, got {shape}")
-        if self.problem == "subgraph" and (sparse or self.nodes not in (None, shape[1])):
-            raise ValueError(f"sub-graphs must be dense with {self.nodes} nodes each, got {shape}")
-        if not self.attentions and neighbors.edge_components != self.edge_components:
-            raise ValueError(
-                f"edge weights must have {self.edge_components} components for this model, got "
-                f"{neighbors.edge_components}; set edge_components"
-            )
+
+class Projection(nn.Module):
+    """`x W` of dense features or sparse rows, as one channel: an encoder for bags of words.
+
+    Args:
+        num_features: C · F of the input.
+        width: of the result, `(N, 1, width)`.
+        channels: C of the input.
+    """
+
+    def __init__(self, num_features: int, width: int, channels: int = 1) -> None:
+        super().__init__()
+        self.in_shape = (channels, num_features // channels)
+        self.weight = nn.Parameter(torch.empty(num_features, width))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, features: Features) -> Tensor:
+        """Map N rows to `(N, 1, width)`."""
+        if isinstance(features, SparseRows):
+            values, index = features.values.to(self.weight.dtype), features.indices.long()
+            start = features.indptr[:-1].long()
+            out = embedding_bag(index, self.weight, start, mode="sum", per_sample_weights=values)
+            return out.unsqueeze(1)
+        flat = features.flatten(-2).to(self.weight.dtype)
+        return (flat @ self.weight).unsqueeze(-2)
+
+
+def _transform(
+    before: tuple[int, int],
+    after: tuple[int, int],
+    kernel: int | None,
+    concatenate: bool,
+    planes: int,
+    residual: float,
+) -> FeatureTransform | FeatureConvolution:
+    if kernel is not None:
+        return FeatureConvolution(before[0], after[0], kernel, concatenate, planes)
+    layer = FeatureTransform(*before, *after, concatenate, planes, bias=residual > 0)
+    if residual:
+        initial_identity(layer)
+    return layer
+
+
+def _head(
+    name: str,
+    shape: tuple[int, int],
+    outputs: int,
+    nodes: int | None,
+    centered: bool,
+    sparse_gradient: bool,
+) -> Head:
+    if name == "pairs":
+        return PairReadout(*shape, outputs)
+    if name == "embedding":
+        return Embedding()
+    return Readout(*shape, outputs, nodes, centered, sparse_gradient)

@@ -1,4 +1,4 @@
-"""The layers of Section 4.3: broadcast (Eq. 7), transform (Eq. 8) and attention (Eq. 9).
+"""The layers of Section 4.3: broadcast (Eq. 7) and transform (Eq. 8).
 
 Layers map feature nodes `(*, C, F)` with any leading dimensions. On the support of a sparse
 batch the same nodes come as `(C, N)` (no leading dimension, see `feature_graph.support`), and
@@ -7,14 +7,17 @@ all nodes that are not there share one value per channel, called *absent*.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import leaky_relu, linear
+from torch.nn.functional import linear
 
-from evergraph.feature_graph import DenseGraph, FeatureGraph, Features, Neighbors, SupportGraph
+from evergraph.feature_graph import DenseGraph, FeatureGraph, RankOneGraph
+from evergraph.feature_graph.lean import LeanGraph
 from evergraph.graph.rows import SparseRows
+from evergraph.nn.attention import uniform
+from evergraph.nn.messages import MessageGraph
+
+Graph = FeatureGraph | LeanGraph | MessageGraph
 
 
 class FeatureBroadcast(nn.Module):
@@ -32,6 +35,7 @@ class FeatureBroadcast(nn.Module):
 
     Example:
         >>> from evergraph.feature_graph import feature_graph
+        >>> from evergraph.graph import Neighbors
         >>> x, y = torch.rand(2, 1, 6), torch.rand(5, 1, 6)
         >>> graph = feature_graph(x, Neighbors(y, owner=torch.tensor([0, 0, 0, 1, 1])))
         >>> FeatureBroadcast(1, 10)(x, graph).shape
@@ -46,11 +50,11 @@ class FeatureBroadcast(nn.Module):
         channels = (planes + concatenate) * in_channels
         self.weight = nn.Parameter(uniform(channels, out_channels))
 
-    def forward(self, x: Tensor, graph: FeatureGraph, absent: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, graph: Graph, absent: Tensor | None = None) -> Tensor:
         """Map x `(*, C, F)` to `(*, D, F)`; absent `(C,)` is where x is measured from."""
         return self.weight.T @ self.collect(x, graph, absent)
 
-    def collect(self, x: Tensor, graph: FeatureGraph, absent: Tensor | None = None) -> Tensor:
+    def collect(self, x: Tensor, graph: Graph, absent: Tensor | None = None) -> Tensor:
         """What is mixed: `Â x`, or `[Â x, x - absent]`, which is 0 for nodes that are not there."""
         around = graph.propagate(x)
         if not self.concatenate:
@@ -72,6 +76,7 @@ class FeatureTransform(nn.Module):
         out_features: F of the output.
         concatenate: keep the unpropagated features beside the propagated ones.
         planes: P, the number of adjacencies per channel.
+        bias: add one number per output.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class FeatureTransform(nn.Module):
         out_features: int,
         concatenate: bool = False,
         planes: int = 1,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.shape = (out_channels, out_features)
@@ -90,28 +96,41 @@ class FeatureTransform(nn.Module):
         channels = self.propagated + in_channels * concatenate
         weight = uniform(channels * in_features, out_channels * out_features)
         self.weight = nn.Parameter(weight.T.reshape(-1, channels, in_features))
+        self.bias = nn.Parameter(torch.zeros(out_channels * out_features)) if bias else None
 
-    def forward(self, graph: FeatureGraph) -> tuple[Tensor, Tensor]:
-        """Map the nodes `(*, C, F)` and neighbors `(N, C, F)` to `(*, D, G)` and `(N, D, G)`."""
+    def forward(self, graph: Graph) -> Tensor:
+        """Map the nodes `(*, C, F)` to `(*, D, G)`."""
+        if graph.support is not None:
+            return self._on_support(graph)[0]
+        return self._map(graph.propagate(graph.nodes), graph.nodes)
+
+    def with_neighbors(self, graph: Graph) -> tuple[Tensor, Tensor]:
+        """The same for the nodes and for their packed neighbors, `(N, D, G)`."""
         if graph.support is not None:
             return self._on_support(graph)
-        x, y = graph.nodes, graph.neighbors.features
-        assert isinstance(y, Tensor)
-        assert not isinstance(graph, SupportGraph)
-        return self._map(graph.propagate(x), x), self._map(graph.propagate_neighbors(), y)
+        if isinstance(graph, DenseGraph | RankOneGraph):
+            y, around = graph.neighbors.features, graph.propagate_neighbors()
+            assert isinstance(y, Tensor)
+            return self(graph), self._map(around, y)
+        raise TypeError(f"{type(graph).__name__} has no packed neighbors to transform")
+
+    def alone(self, y: Tensor) -> Tensor:
+        """Map nodes that collect themselves, such as neighbors whose neighbors are unknown."""
+        channels = y.shape[-2]
+        return self._map(torch.cat([y] * (self.propagated // channels), dim=-2), y)
 
     def _map(self, propagated: Tensor, plain: Tensor) -> Tensor:
         if self.concatenate:
             propagated = torch.cat([propagated, plain], dim=-2)
-        out = linear(propagated.flatten(-2), self.weight.flatten(1))
+        out = linear(propagated.flatten(-2), self.weight.flatten(1), self.bias)
         return out.view(*out.shape[:-1], *self.shape)
 
-    def _on_support(self, graph: FeatureGraph) -> tuple[Tensor, Tensor]:
+    def _on_support(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """`(W Â) x` in place of `W (Â x)`: W Â is made once per item and serves all neighbors."""
+        assert graph.support is not None
+        assert not isinstance(graph, DenseGraph)
         y, support = graph.neighbors.features, graph.support
         assert isinstance(y, SparseRows)
-        assert support is not None
-        assert not isinstance(graph, DenseGraph)
         weight = self.weight[..., support.feature]  # (D * G, channels, N)
         there = weight[:, : self.propagated].movedim(1, 0).flatten(0, 1)
         combined = graph.adjoint(there)
@@ -120,73 +139,47 @@ class FeatureTransform(nn.Module):
         own = support.total(combined * graph.nodes)
         terms = combined[:, support.position] * y.values.to(combined.dtype)
         around = terms.new_zeros(len(combined), len(y)).index_add(1, y.rows, terms)
+        if self.bias is not None:
+            own, around = own + self.bias.unsqueeze(-1), around + self.bias.unsqueeze(-1)
         return own.T.reshape(-1, *self.shape), around.T.reshape(-1, *self.shape)
 
 
-class FeatureAttention(nn.Module):
-    """Weigh the neighbors of a node by what they are about, Eq. (9).
+class FeatureConvolution(nn.Module):
+    """Eq. (8) with a band for W: the same numbers along its diagonals, around the end.
 
-    `w_xy = softmax_y(LeakyReLU(a_x · x + a_y · y + b))` over each hop of the neighborhood. Give
-    the result to `Neighbors.with_weight`; several heads become vector edge weights.
+    Features are moments in time, and what a movement means does not depend on when it begins.
 
     Args:
-        channels: C of the nodes.
-        features: F of the nodes.
-        heads: how many independent weights to learn.
-        slope: of the LeakyReLU on its negative side.
-        scaled: divide the scores by √(C F). They are sums of C F terms, and a step of Adam moves
-            all terms alike: unscaled they soon choose one neighbor for good.
-
-    Example:
-        >>> neighbors = Neighbors(torch.rand(3, 1, 6), owner=torch.tensor([0, 0, 1]))
-        >>> weight = FeatureAttention(1, 6)(torch.rand(2, 1, 6), neighbors)
-        >>> weight.shape, weight[2].item()
-        (torch.Size([3]), 1.0)
+        in_channels: C of the input.
+        out_channels: C of the output.
+        kernel: how many moments W reaches over, an odd number.
+        concatenate: keep the unpropagated features beside the propagated ones.
+        planes: P, the number of adjacencies per channel.
     """
 
     def __init__(
         self,
-        channels: int,
-        features: int,
-        heads: int = 1,
-        slope: float = 0.2,
-        scaled: bool = False,
+        in_channels: int,
+        out_channels: int,
+        kernel: int,
+        concatenate: bool = False,
+        planes: int = 1,
     ) -> None:
         super().__init__()
-        self.center = nn.Parameter(uniform(channels * features, heads))
-        self.neighbor = nn.Parameter(uniform(channels * features, heads))
-        self.bias = nn.Parameter(torch.zeros(heads))
-        self.slope = slope
-        self.scale = (channels * features) ** -0.5 if scaled else 1.0
-
-    def forward(self, x: Features, neighbors: Neighbors, hops: int = 1) -> Tensor:
-        """One weight per neighbor, `(N,)`, or `(N, heads)`."""
-        own = _inner(x, self.center)
-        score = own[neighbors.owner] + _inner(neighbors.features, self.neighbor)
-        score = score * self.scale + self.bias
-        weight = _grouped_softmax(
-            leaky_relu(score, self.slope), neighbors.slots(hops), len(own) * hops
+        self.concatenate = concatenate
+        self.band = nn.Conv1d(
+            (planes + concatenate) * in_channels,
+            out_channels,
+            kernel,
+            padding=kernel // 2,
+            padding_mode="circular",
         )
-        return weight.squeeze(-1) if weight.shape[-1] == 1 else weight
 
-
-def uniform(fan_in: int, fan_out: int) -> Tensor:
-    """Weights to start from, `(fan_in, fan_out)`, between ±1/√fan_in."""
-    bound = 1 / math.sqrt(max(fan_in, 1))
-    return torch.empty(fan_in, fan_out).uniform_(-bound, bound)
-
-
-def _inner(features: Features, vectors: Tensor) -> Tensor:
-    """Inner products with a few vectors `(C * F, H)`: `(N, H)`."""
-    if isinstance(features, SparseRows):
-        return features.to(vectors.dtype).matmul(vectors)
-    return features.reshape(-1, vectors.shape[0]).to(vectors.dtype) @ vectors
-
-
-def _grouped_softmax(score: Tensor, group: Tensor, num_groups: int) -> Tensor:
-    """Softmax of `(N, H)` within the groups of its rows."""
-    index = group.unsqueeze(-1).expand_as(score)
-    shape = (num_groups, score.shape[1])
-    top = score.new_full(shape, -math.inf).scatter_reduce(0, index, score.detach(), "amax")
-    weight = (score - top[group]).exp()
-    return weight / score.new_zeros(shape).index_add(0, group, weight)[group]
+    def forward(self, graph: Graph) -> Tensor:
+        """Map the nodes `(*, C, F)` to `(*, D, F)`."""
+        x = graph.nodes
+        y = graph.propagate(x)
+        if self.concatenate:
+            y = torch.cat([y, x], dim=-2)
+        out: Tensor = self.band(y.flatten(0, -3))
+        return out.view(*x.shape[:-2], *out.shape[1:])

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from evergraph.feature_graph import Features, Neighbors, condense
-from evergraph.feature_graph.build import check
+from evergraph.graph.neighbors import Features, Neighbors, check_items
 from evergraph.graph.rows import SparseRows
 
 
@@ -17,12 +16,16 @@ from evergraph.graph.rows import SparseRows
 class Batch:
     """Items `(x, N(x), t, z)` of Eq. (1), packed; an item is a batch of one.
 
+    An item is a node, or a few nodes that are judged together: the sensors of a body, the two
+    ends of an edge.
+
     Attributes:
-        x: B sparse rows, or `(B, *, C, F)`.
-        neighbors: of all items; with more axes in x, owners count its flattened leading axes.
-        target: `(B,)` int64 labels; -1 where unknown.
+        x: `(B, C, F)`, or `(B, S, C, F)` for items of S nodes; or sparse rows, S for each item.
+        neighbors: of all items; owners count the nodes of all items in a row.
+        target: `(B,)` int64 labels, -1 where unknown; or `(B, D)` numbers of a regression, NaN
+            where unknown.
         task: `(B,)` int64 task descriptors; -1 where there is none.
-        node: `(B,)` int64 names of the items, to find them again; -1 where there are none.
+        node: `(B,)` int64 identifiers of the items; -1 where there are none.
     """
 
     x: Features
@@ -33,8 +36,11 @@ class Batch:
 
     def __post_init__(self) -> None:
         """Reject parts of other lengths."""
-        size = len(self.x)
-        for name in ("target", "task", "node"):
+        size, rows = len(self.target), len(self.x)
+        fits = rows == size or (isinstance(self.x, SparseRows) and size and rows % size == 0)
+        if not fits:
+            raise ValueError(f"target must have one row for each of {rows} items, got {size}")
+        for name in ("task", "node"):
             part: Tensor = getattr(self, name)
             if part.shape != (size,):
                 raise ValueError(
@@ -46,7 +52,7 @@ class Batch:
         return f"Batch({len(self)} items of {shape} features, {len(self.neighbors)} neighbors)"
 
     def __len__(self) -> int:
-        return len(self.x)
+        return len(self.target)
 
     def __iter__(self) -> Iterator[Batch]:
         return (self.select(torch.tensor([i])) for i in range(len(self)))
@@ -55,13 +61,16 @@ class Batch:
     def width(self) -> tuple[int, ...]:
         """The shape of one item's features, `(*, C, F)`."""
         if isinstance(self.x, SparseRows):
-            return (1, self.x.num_features)
+            nodes = self.nodes_per_item
+            return (*((nodes,) if nodes > 1 else ()), 1, self.x.num_features)
         return tuple(self.x.shape[1:])
 
     @property
     def nodes_per_item(self) -> int:
-        """How many owners an item has: 1, or the nodes of a sub-graph."""
-        return 1 if isinstance(self.x, SparseRows) else self.x.shape[1:-2].numel()
+        """S, how many nodes an item has."""
+        if isinstance(self.x, SparseRows):
+            return len(self.x) // len(self) if len(self) else 1
+        return self.x.shape[1:-2].numel()
 
     @property
     def nbytes(self) -> int:
@@ -72,7 +81,7 @@ class Batch:
 
     def check(self, hops: int) -> None:
         """Raise a ValueError that names the item if anything in it cannot be used."""
-        check(self.x, self.neighbors, hops)
+        check_items(self.x, self.neighbors, hops)
 
     def select(self, index: Tensor) -> Batch:
         """The items at these positions, in this order."""
@@ -90,13 +99,11 @@ class Batch:
             None if n.hop is None else n.hop[where],
             None if n.weight is None else n.weight[where],
         )
+        rows = index
+        if per > 1 and isinstance(self.x, SparseRows):
+            rows = (index.unsqueeze(-1) * per + torch.arange(per)).flatten()
         parts = (self.target[index], self.task[index], self.node[index])
-        return Batch(self.x[index], neighbors, *parts)
-
-    def condensed(self, hops: int) -> Batch:
-        """The same items with one neighbor per plane in place of all: lossless, see `condense`."""
-        neighbors = condense(self.neighbors, len(self) * self.nodes_per_item, hops)
-        return replace(self, neighbors=neighbors)
+        return Batch(self.x[rows], neighbors, *parts)
 
     def compact(self) -> Batch:
         """The same items to store: sparse rows with int32 indices, nothing else in memory."""

@@ -1,114 +1,56 @@
-"""From a graph to a stream of self-contained items, Section 3 and Eq. (1)."""
+"""The data continuum of Section 3: a stream of self-contained items, each of which passes once."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.stream.batch import Batch
 from evergraph.graph.dataset import Dataset
-from evergraph.feature_graph import Features, Neighbors, sgnroot
-from evergraph.graph.hops import Neighborhood
-from evergraph.graph.rows import SparseRows
+from evergraph.graph.graph import Graph
+from evergraph.stream.batch import Batch
+from evergraph.stream.schedule import SCENARIOS, Scenario, Schedule, by_class, in_parts, shuffled
+from evergraph.stream.source import NeighborConfig, NodeSource, PairSource, Source
 
-Scenario = Literal["regular", "data", "class", "time"]
-Visibility = Literal["all", "arrived"]
-SCENARIOS: tuple[str, ...] = get_args(Scenario)
-VISIBILITIES: tuple[str, ...] = get_args(Visibility)
+TEST_BATCH = 100  # items that are tested together
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a graph becomes a stream.
+@dataclass(frozen=True, eq=False)
+class Continuum:
+    """Items of a source in the order of a schedule, and those to test on.
+
+    Nobody looks back: an item carries all that is known of it. The same arguments give the same
+    stream, from any position.
 
     Attributes:
-        scenario: `regular` shuffles all nodes, `epochs` times; `data` streams them once, in
-            random order; `class` streams one class after the other; `time` by arrival time.
-        batch_size: items that arrive together; the last batch of a task may be smaller.
-        classes_per_task: of the class-incremental stream.
-        class_order: the classes in the order in which they come; by label if None.
-        tasks: into how many parts the other streams are cut for evaluation.
-        epochs: passes over a regular stream, or over each task of a class-incremental one.
-        hops: K, the hops of neighbors that an item carries.
-        diffusion: take walks of k steps for the neighbors at hop k, weighed by degree, in place
-            of the nodes at distance k; see `Graph.diffusion`.
-        cap: at most so many neighbors per hop, drawn once per item.
-        self_loops: whether an item is among its own neighbors.
-        root: take the sgnroot of all features first, so that a few large ones do not drown the
-            others; binary features stay what they are.
-        visibility: `all` knows the features of neighbors that have not been streamed (never
-            their labels), as the paper does; `arrived` only of those that came before.
-        seed: of the order and of the draws.
-    """
-
-    scenario: Scenario = "class"
-    batch_size: int = 10
-    classes_per_task: int = 1
-    class_order: tuple[int, ...] | None = None
-    tasks: int = 1
-    epochs: int = 1
-    hops: int = 1
-    diffusion: bool = False
-    cap: int | None = None
-    self_loops: bool = True
-    root: bool = False
-    visibility: Visibility = "all"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Reject settings that make no stream."""
-        if self.scenario not in SCENARIOS:
-            raise ValueError(
-                f"scenario must be one of {', '.join(SCENARIOS)}, got {self.scenario!r}"
-            )
-        if self.visibility not in VISIBILITIES:
-            raise ValueError(
-                f"visibility must be one of {', '.join(VISIBILITIES)}, got {self.visibility!r}"
-            )
-        if self.diffusion and (self.visibility != "all" or self.cap is not None):
-            raise ValueError(
-                "diffusion walks over the whole graph: it goes with visibility 'all' and no cap, "
-                f"got {self.visibility!r} and {self.cap}"
-            )
-        for name in ("batch_size", "classes_per_task", "tasks", "epochs", "hops"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-
-
-class Continuum:
-    """A stream of batches from the training nodes of a data set; each node passes once.
-
-    An item carries its features, its neighbors' features, its label and its task: after it has
-    passed, nobody looks back into the graph. The same settings give the same stream, from any
-    position.
+        source: the items.
+        schedule: which of them come when.
+        test_index: the items to test on.
+        test_groups: the test items of each task; one group if tasks share their classes.
+        group_names: what the groups are called.
 
     Example:
         >>> from evergraph.datasets import generate
-        >>> stream = Continuum(generate(), Settings(scenario="class"))
+        >>> stream = node_continuum(generate(), scenario="class")
         >>> batch = next(iter(stream))
-        >>> len(batch), batch.target.unique().tolist(), len(stream.tasks)
+        >>> len(batch), batch.target.unique().tolist(), len(stream.test_groups)
         (10, [0], 7)
     """
 
-    def __init__(self, dataset: Dataset, settings: Settings = Settings()) -> None:  # noqa: B008
-        if dataset.graph.labels is None:
-            raise ValueError(f"data set {dataset.name!r} has no labels to learn from")
-        self.dataset, self.settings = dataset, settings
-        self.graph, self.labels = dataset.graph, dataset.graph.labels
-        self._rng = np.random.default_rng(settings.seed)
-        self.tasks = self._tasks()
-        self.schedule = [
-            (task, nodes)
-            for task, members in enumerate(self.tasks)
-            for nodes in members.split(settings.batch_size)
-        ]
-        self._arrival = self._arrivals() if settings.visibility == "arrived" else None
+    source: Source
+    schedule: Schedule
+    test_index: Tensor
+    test_groups: Sequence[Tensor] = field(default=())
+    group_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Take all test items as one group if no groups are given."""
+        if not self.test_groups:
+            object.__setattr__(self, "test_groups", [self.test_index])
 
     def __len__(self) -> int:
         return len(self.schedule)
@@ -119,136 +61,203 @@ class Continuum:
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """The stream from a position on, counted in batches."""
         for position in range(start, len(self)):
-            task, nodes = self.schedule[position]
-            yield self._batch(nodes, task, draw=position)
+            index, task = self.schedule.batches[position], self.schedule.tasks[position]
+            yield self.source.batch(index, task)
 
-    @property
-    def num_items(self) -> int:
-        """How many items the whole stream has."""
-        return sum(len(nodes) for _, nodes in self.schedule)
-
-    def ends_task(self, position: int) -> bool:
-        """Whether the batch at this position is the last of its task."""
-        last = position + 1 == len(self)
-        return last or self.schedule[position + 1][0] != self.schedule[position][0]
-
-    def test_groups(self) -> list[Tensor]:
-        """The test nodes by the task that taught their class; one group if tasks share classes."""
-        test = self.dataset.test
-        if self.settings.scenario != "class":
-            return [test]
-        groups = []
-        for members in self.tasks:
-            mine = torch.isin(self.labels[test], self.labels[members].unique())
-            groups.append(test[mine])
-        return groups
-
-    def test(
-        self, nodes: Tensor | None = None, position: int | None = None, batch_size: int = 100
-    ) -> Iterator[Batch]:
+    def test(self, index: Tensor | None = None, position: int | None = None) -> Iterator[Batch]:
         """Test items, with no task of their own; by default all of them.
 
         With `arrived` visibility they see what has arrived after `position` batches.
         """
-        nodes = self.dataset.test if nodes is None else nodes
-        for draw, part in enumerate(nodes.split(batch_size)):
-            yield self._batch(part, -1, draw=-1 - draw, position=position)
+        index = self.test_index if index is None else index
+        for part in index.split(TEST_BATCH):
+            yield self.source.batch(part, -1, position)
 
-    def _tasks(self) -> list[Tensor]:
-        settings, train = self.settings, self.dataset.train
-        shuffled = train[torch.from_numpy(self._rng.permutation(len(train)))]
-        if settings.scenario == "class":
-            return self._class_tasks(shuffled)
-        if settings.scenario == "regular":
-            return [self._passes(shuffled)]
-        if settings.scenario == "time":
-            if self.graph.time is None:
-                raise ValueError(
-                    f"data set {self.dataset.name!r} has no arrival times; use scenario 'data'"
-                )
-            order = torch.argsort(self.graph.time[shuffled], stable=True)
-            shuffled = shuffled[order]
-        return [part for part in shuffled.tensor_split(settings.tasks) if len(part)]
 
-    def _class_tasks(self, shuffled: Tensor) -> list[Tensor]:
-        present = self.labels[shuffled].unique().tolist()
-        order = self.settings.class_order
-        if order is None:
-            order = tuple(present)
-        elif sorted(order) != present:
+@dataclass(frozen=True)
+class OrderConfig:
+    """In which order items come.
+
+    Attributes:
+        scenario: `regular` shuffles all items, `epochs` times; `data` streams them once, in
+            random order; `class` streams one class after the other; `time` by arrival time.
+        batch_size: items that arrive together; the last batch of a task may be smaller.
+        classes_per_task: of the class-incremental stream.
+        class_order: the classes in the order in which they come; by label if None.
+        tasks: into how many parts the other streams are cut for evaluation.
+        epochs: passes over a regular stream, or over each task of a class-incremental one.
+        seed: of the order.
+    """
+
+    scenario: Scenario = "class"
+    batch_size: int = 10
+    classes_per_task: int = 1
+    class_order: tuple[int, ...] | None = None
+    tasks: int = 1
+    epochs: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Reject settings that make no stream."""
+        if self.scenario not in SCENARIOS:
             raise ValueError(
-                f"class_order must name each class of the training nodes once, {present}, "
-                f"got {list(order)}"
+                f"scenario must be one of {', '.join(SCENARIOS)}, got {self.scenario!r}"
             )
-        size = self.settings.classes_per_task
-        groups = [order[i : i + size] for i in range(0, len(order), size)]
-        members = [
-            shuffled[torch.isin(self.labels[shuffled], torch.tensor(group))] for group in groups
-        ]
-        return [self._passes(nodes) for nodes in members]
+        for name in ("batch_size", "classes_per_task", "tasks", "epochs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
-    def _passes(self, nodes: Tensor) -> Tensor:
-        """The nodes as they come, then again in other orders, `epochs` times in all."""
-        more = [self._rng.permutation(len(nodes)) for _ in range(self.settings.epochs - 1)]
-        return torch.cat([nodes, *(nodes[torch.from_numpy(order)] for order in more)])
+    def schedule(
+        self, index: Tensor, labels: Tensor, time: Tensor | None, rng: np.random.Generator
+    ) -> Schedule:
+        """Order the items at `index`, whose labels and times (of all items) are known."""
+        if self.scenario == "class":
+            groups = by_class(
+                index,
+                labels,
+                rng,
+                order=self.class_order,
+                classes_per_task=self.classes_per_task,
+                epochs=self.epochs,
+            )
+            return Schedule.from_groups(groups, self.batch_size, self.epochs)
+        if self.scenario == "regular":
+            groups = {"0": shuffled(index, rng, self.epochs)}
+            return Schedule.from_groups(groups, self.batch_size, self.epochs)
+        index = shuffled(index, rng)
+        if self.scenario == "time":
+            if time is None:
+                raise ValueError("these items have no arrival times; use scenario 'data'")
+            index = index[torch.argsort(time[index], stable=True)]
+        return Schedule.from_groups(in_parts(index, self.tasks), self.batch_size)
 
-    def _arrivals(self) -> Tensor:
-        """When each node arrives, in batches; nodes outside of training spread evenly."""
-        rank = torch.from_numpy(self._rng.uniform(0, len(self), self.graph.num_nodes))
-        if self.settings.scenario == "time" and self.graph.time is not None:
-            rank = self._by_time()
-        for position in reversed(range(len(self))):  # of several epochs the first counts
-            rank[self.schedule[position][1]] = float(position)
-        return rank
 
-    def _by_time(self) -> Tensor:
-        """The position of the stream at the time of each node, streamed or not."""
-        time = self.graph.time
-        assert time is not None
-        first = torch.stack([time[nodes].min() for _, nodes in self.schedule])
-        return torch.searchsorted(first, time, right=True).double() - 1
+def node_continuum(
+    dataset: Dataset,
+    order: OrderConfig | None = None,
+    neighbors: NeighborConfig | None = None,
+    *,
+    targets: Tensor | None = None,
+    **settings: Any,
+) -> Continuum:
+    """The training nodes of a data set as a stream, and its test nodes.
 
-    def _batch(self, nodes: Tensor, task: int, draw: int, position: int | None = None) -> Batch:
-        found = self._neighborhood(nodes, task, draw, position)
-        return Batch(
-            x=self._features(nodes),
-            neighbors=Neighbors(self._features(found.nodes), found.owner, found.hop, found.weight),
-            target=self.labels[nodes],
-            task=torch.full((len(nodes),), task),
-            node=nodes,
-        )
+    Args:
+        dataset: a graph and its split.
+        order: which nodes come when.
+        neighbors: which neighbors they carry.
+        targets: `(N, D)` numbers to predict; the labels by default.
+        settings: of `OrderConfig` and `NeighborConfig`, in place of both.
+    """
+    order, neighbors = _configs(order, neighbors, settings)
+    graph = dataset.graph
+    if targets is None:
+        if graph.labels is None:
+            raise ValueError(f"data set {dataset.name!r} has no labels to learn from")
+        targets = graph.labels
+    elif order.scenario == "class":
+        raise ValueError("scenario 'class' needs labels, got numbers to predict; use 'data'")
+    if order.scenario == "time" and graph.time is None:
+        raise ValueError(f"data set {dataset.name!r} has no arrival times; use scenario 'data'")
+    rng = np.random.default_rng(order.seed)
+    schedule = order.schedule(dataset.train, targets, graph.time, rng)
+    arrival = None
+    if neighbors.visibility == "arrived":
+        arrival = _arrivals(graph, schedule, order.scenario == "time", rng)
+    source = NodeSource(graph, targets, neighbors, arrival, len(schedule))
+    return _with_groups(source, schedule, dataset, order, targets)
 
-    def _neighborhood(
-        self, nodes: Tensor, task: int, draw: int, position: int | None
-    ) -> Neighborhood:
-        settings = self.settings
-        if settings.diffusion:
-            return self.graph.diffusion(nodes, settings.hops)
-        generator = None
-        if settings.cap is not None:  # one draw per item, the same whenever it is made
-            seed = np.random.SeedSequence([settings.seed, draw % 2**32]).generate_state(1)[0]
-            generator = torch.Generator().manual_seed(int(seed))
-        now = None
-        if self._arrival is not None and task < 0:
-            reached = len(self) if position is None else position
-            before = math.nextafter(float(reached), -1.0)  # batch `position` is yet to come
-            now = torch.full((len(nodes),), before, dtype=torch.float64)
-        return self.graph.neighborhood(
-            nodes,
-            settings.hops,
-            cap=settings.cap,
-            self_loops=settings.self_loops,
-            arrival=self._arrival,
-            now=now,
-            generator=generator,
-        )
 
-    def _features(self, nodes: Tensor) -> Features:
-        rows = self.graph.features[nodes]
-        if isinstance(rows, SparseRows):
-            return replace(rows, values=sgnroot(rows.values)) if self.settings.root else rows
-        rows = sgnroot(rows) if self.settings.root else rows
-        return rows if rows.dim() == 3 else rows.unsqueeze(1)
+def _with_groups(
+    source: NodeSource, schedule: Schedule, dataset: Dataset, order: OrderConfig, labels: Tensor
+) -> Continuum:
+    test, names = dataset.test, dataset.graph.class_names
+    if order.scenario != "class":
+        return Continuum(source, schedule, test)
+    found = [labels[schedule.members(task)].unique() for task in range(len(schedule.names))]
+    groups = [test[torch.isin(labels[test], known)] for known in found]
+    titles = tuple(
+        ", ".join(names[label] if names else str(label) for label in known.tolist())
+        for known in found
+    )
+    return Continuum(source, schedule, test, groups, titles)
+
+
+def _configs(
+    order: OrderConfig | None, neighbors: NeighborConfig | None, settings: dict[str, Any]
+) -> tuple[OrderConfig, NeighborConfig]:
+    order, neighbors = order or OrderConfig(), neighbors or NeighborConfig()
+    known = {*vars(order), *vars(neighbors)}
+    unknown = [name for name in settings if name not in known]
+    if unknown:
+        raise TypeError(f"unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}")
+    mine = {name: value for name, value in settings.items() if name in vars(order)}
+    others = {name: value for name, value in settings.items() if name in vars(neighbors)}
+    return replace(order, **mine), replace(neighbors, **others)
+
+
+def _arrivals(
+    graph: Graph, schedule: Schedule, by_time: bool, rng: np.random.Generator
+) -> Tensor:
+    """When each node arrives, in batches; nodes outside of training spread evenly."""
+    rank = torch.from_numpy(rng.uniform(0, len(schedule), graph.num_nodes))
+    if by_time and graph.time is not None:
+        first = torch.stack([graph.time[nodes].min() for nodes in schedule.batches])
+        rank = torch.searchsorted(first, graph.time, right=True).double() - 1
+    for position in reversed(range(len(schedule))):  # of several epochs the first counts
+        rank[schedule.batches[position]] = float(position)
+    return rank
+
+
+def link_continuum(
+    graph: Graph,
+    neighbors: NeighborConfig | None = None,
+    *,
+    batch_size: int = 50,
+    tasks: int = 1,
+    test_share: float = 0.1,
+    seed: int = 0,
+    **settings: Any,
+) -> Continuum:
+    """Link prediction: edges as they come, each beside a random pair that is no edge.
+
+    With `edge_time` the edges come by time and see only what came before; the test pairs are the
+    last ones. Without, they come in random order, and the test pairs are drawn.
+
+    Args:
+        graph: whose edges are predicted.
+        neighbors: which neighbors the ends carry.
+        batch_size: pairs that arrive together, half of them edges.
+        tasks: into how many parts the stream is cut for evaluation.
+        test_share: of the edges that are held back.
+        seed: of the pairs that are no edges, and of the order.
+        settings: of `NeighborConfig`, in place of it.
+    """
+    neighbors = replace(neighbors or NeighborConfig(), **settings)
+    if not 0 < test_share < 1:
+        raise ValueError(f"test_share must lie between 0 and 1, got {test_share}")
+    rng = np.random.default_rng(seed)
+    count = graph.edges.shape[1]
+    if graph.edge_time is not None:
+        order = torch.argsort(graph.edge_time, stable=True)
+    else:
+        order = torch.from_numpy(rng.permutation(count))
+    positive = graph.edges[:, order]
+    other = torch.from_numpy(rng.integers(0, graph.num_nodes, count))
+    negative = torch.stack([positive[0], other])
+    known = set(map(tuple, graph.edges.T.tolist()))
+    known |= {(b, a) for a, b in known}
+    free = torch.tensor([p[0] != p[1] and p not in known for p in map(tuple, negative.T.tolist())])
+    pairs = torch.stack([positive, negative], dim=2).flatten(1)
+    targets = torch.tensor([1, 0]).repeat(count)
+    times = None if graph.edge_time is None else graph.edge_time[order].repeat_interleave(2)
+    kept = torch.stack([torch.ones(count, dtype=torch.bool), free], dim=1).flatten()
+    source = PairSource(
+        graph, pairs[:, kept], targets[kept], neighbors, None if times is None else times[kept]
+    )
+    cut = round((1 - test_share) * len(source))
+    schedule = Schedule.from_groups(in_parts(torch.arange(cut), tasks), batch_size)
+    return Continuum(source, schedule, torch.arange(cut, len(source)))
 
 
 def validation_split(dataset: Dataset, share: float = 0.2, seed: int = 0) -> Dataset:

@@ -14,16 +14,18 @@ from torch import Tensor
 
 from evergraph.stream.batch import Batch
 from evergraph.feature_graph.embedding import BLOCKS, Block, fixed_embedding
-from evergraph.feature_graph import Features, Normalization
+from evergraph.feature_graph import Normalization
 from evergraph.learn.learner import Learner
+from evergraph.learn.method import Method
 from evergraph.learn.memory import State
+from evergraph.graph.neighbors import Features
 from evergraph.graph.rows import SparseRows
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass
-class Analytic:
+class Analytic(Method):
     """Ridge regression, or linear discriminant analysis, on fixed feature-graph embeddings.
 
     Both need only sums over the items: `G = Σ e eᵀ`, `S_c = Σ_{y=c} e` and the counts. Sums do
@@ -49,6 +51,7 @@ class Analytic:
     normalization: Normalization = "column"
     max_width: int = 4096
     lazy: ClassVar[bool] = True  # a prediction after learning has to solve first
+    labels_only: ClassVar[bool] = True
     gram: Array | None = field(default=None, repr=False)
     sums: dict[int, Array] = field(default_factory=dict, repr=False)
     counts: dict[int, int] = field(default_factory=dict, repr=False)
@@ -60,6 +63,14 @@ class Analytic:
             raise ValueError(
                 f"relevance is for solver 'ridge', which has one penalty per feature, "
                 f"got {self.solver!r}, which knows the covariance"
+            )
+
+    def check(self, learner: Learner, batch: Batch) -> None:
+        """Refuse items of several sparse rows, which have no embedding of their own."""
+        if isinstance(batch.x, SparseRows) and batch.nodes_per_item > 1:
+            raise ValueError(
+                f"Analytic reads one sparse row per item, got {batch.nodes_per_item}; use dense "
+                "features, or another method"
             )
 
     def observe(self, learner: Learner, batch: Batch) -> None:
@@ -76,7 +87,7 @@ class Analytic:
                 )
         self._add(learner, batch, -1)
 
-    def scores(self, learner: Learner, batch: Batch) -> Tensor:
+    def output(self, learner: Learner, batch: Batch) -> Tensor:
         """The regression of each class, `(B, K)`, in the order of the learner's classes."""
         if self.solution is None:
             self.solution = self._solve(learner.classes)
@@ -100,7 +111,7 @@ class Analytic:
     def _embed(self, learner: Learner, batch: Batch) -> list[tuple[Array, Array]]:
         """Index and value of the nonzeros of each item's embedding, folded if it is wide."""
         found = fixed_embedding(
-            batch.x, batch.neighbors, learner.model.hops, self.blocks, self.normalization
+            batch.x, batch.neighbors, learner.model.requires.hops, self.blocks, self.normalization
         )
         width = found.num_features if isinstance(found, SparseRows) else found.shape[1]
         size = min(width, self.max_width)

@@ -1,10 +1,10 @@
-"""Dark experience replay (DER++): replay old items with the answers of their time."""
+"""Dark experience replay (DER++): replay old items with the outputs of their time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,60 +12,64 @@ from torch.nn.functional import pad
 
 from evergraph.stream.batch import Batch
 from evergraph.learn.learner import Learner
+from evergraph.learn.method import Method
 from evergraph.learn.memory import State
 
 
 @dataclass
-class DER:
-    """Replay labels and, on the classes known then, the logits that an item had when it came.
+class DER(Method):
+    """Replay labels and, on the classes known then, the outputs that an item had when it came.
 
     Attributes:
-        strength: of the old logits.
+        strength: of the old outputs.
     """
 
+    needs_memory: ClassVar[bool] = True
     strength: float = 0.5
-    answers: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    outputs: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
     def check(self, learner: Learner, batch: Batch) -> None:
-        """Refuse items without a name."""
+        """Refuse items without an identifier."""
         if bool((batch.node < 0).any()):
-            raise ValueError("DER finds its logits by the name of an item: set batch.node")
+            raise ValueError("DER finds the outputs of an item by its identifier: set batch.node")
 
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Learn from a new batch."""
-        memory = learner.require_memory()
+        memory = learner.memory
+        assert memory is not None
         for _ in range(learner.training.steps):
             learner.descend(learner.loss(batch))
         memory.add(batch)
         self._remember(learner, batch)
         if learner.position % learner.training.replay_every == 0:
             for old in learner.replay():
-                logits = learner.logits(old)
-                then, known = self._recall(old, logits)
-                gap = ((logits - then).square() * known).sum() / known.sum().clamp(min=1)
-                learner.descend(learner.loss_of(logits, old) + self.strength * gap)
+                output = learner.model(old)
+                then, known = self._recall(old, output)
+                gap = ((output - then).square() * known).sum() / known.sum().clamp(min=1)
+                learner.descend(learner.task.loss(output, old) + self.strength * gap)
 
     @torch.no_grad()
     def _remember(self, learner: Learner, batch: Batch) -> None:
-        kept = {int(item.node[0]) for item in learner.require_memory().items}
+        assert learner.memory is not None
+        kept = {int(item.node[0]) for item in learner.memory.items}
         learner.model.eval()
-        for node, logits in zip(batch.node.tolist(), learner.logits(batch), strict=True):
+        for node, output in zip(batch.node.tolist(), learner.model(batch), strict=True):
             if node in kept:
-                self.answers[node] = logits.clone()
+                self.outputs[node] = output.clone()
         learner.model.train()
-        self.answers = {node: old for node, old in self.answers.items() if node in kept}
+        self.outputs = {node: old for node, old in self.outputs.items() if node in kept}
 
-    def _recall(self, old: Batch, logits: Tensor) -> tuple[Tensor, Tensor]:
-        width = logits.shape[1]
-        found = [self.answers[node] for node in old.node.tolist()]
+    def _recall(self, old: Batch, output: Tensor) -> tuple[Tensor, Tensor]:
+        width = output.shape[1]
+        found = [self.outputs[node] for node in old.node.tolist()]
         then = torch.stack([pad(a, (0, width - len(a))) for a in found])
         known = torch.stack([torch.arange(width) < len(a) for a in found])
         return then, known.to(then.dtype)
 
     def state(self) -> State:
-        """The logits of their time, by item."""
-        return {str(node): logits for node, logits in self.answers.items()}, {}
+        """The outputs of their time, by item."""
+        return {str(node): output for node, output in self.outputs.items()}, {}
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Put the logits back."""
-        self.answers = {int(node): logits for node, logits in tensors.items()}
+        """Put the outputs back."""
+        self.outputs = {int(node): output for node, output in tensors.items()}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import torch
 from scipy.optimize import nnls
@@ -12,15 +11,15 @@ from torch import Tensor
 
 from evergraph.stream.batch import Batch, concatenate
 from evergraph.learn.learner import Learner
-from evergraph.learn.memory import State
-from evergraph.learn.methods.projection import current_gradient, memory_gradient, set_gradient
+from evergraph.learn.method import Method
+from evergraph.learn.methods.gradients import current_gradient, memory_gradient, set_gradient
 
 
 @dataclass
-class GEM:
+class GEM(Method):
     """Take the nearest step that raises the loss of no group of old items.
 
-    Groups are the classes in memory, so that no task boundary is needed. The nearest step is
+    Groups are the classes in memory (one group without classes), so that no task boundary is needed. The nearest step is
     `g + Gᵀ v` with the smallest length over v >= 0, where the rows of G are the gradients of the
     groups: a small non-negative least squares problem.
 
@@ -28,10 +27,12 @@ class GEM:
         sample: how many old items of each group to look at.
     """
 
+    needs_memory: ClassVar[bool] = True
     sample: int = 30
 
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Learn from a new batch."""
+        assert learner.memory is not None
         groups = self._groups(learner)
 
         def adjust() -> None:
@@ -42,24 +43,18 @@ class GEM:
 
         for _ in range(learner.training.steps):
             learner.descend(learner.loss(batch), adjust if groups else None)
-        learner.require_memory().add(batch)
+        learner.memory.add(batch)
 
     def _groups(self, learner: Learner) -> list[Batch]:
+        assert learner.memory is not None
         members: dict[int, list[Batch]] = {}
-        for item in learner.require_memory().items:
-            members.setdefault(int(item.target[0]), []).append(item)
+        for item in learner.memory.items:
+            members.setdefault(learner.task.groups(item.target)[0], []).append(item)
         groups = []
         for items in members.values():
             chosen = learner.rng.permutation(len(items))[: self.sample].tolist()
             groups.append(concatenate([items[i] for i in chosen]))
         return groups
-
-    def state(self) -> State:
-        """Nothing to remember beside the memory."""
-        return {}, {}
-
-    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Nothing to restore."""
 
 
 def nearest_step(gradient: Tensor, past: Tensor) -> Tensor:

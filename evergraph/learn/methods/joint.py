@@ -11,11 +11,12 @@ from torch import Tensor
 
 from evergraph.stream.batch import Batch, concatenate
 from evergraph.learn.learner import Learner
+from evergraph.learn.method import Method
 from evergraph.learn.memory import State
 
 
 @dataclass
-class Joint:
+class Joint(Method):
     """Store all that passes, and train on all of it whenever a prediction is asked for.
 
     Attributes:
@@ -43,7 +44,7 @@ class Joint:
             for part in order.split(learner.training.replay_batch_size):
                 learner.descend(learner.loss(everything.select(part)))
         if not learner.training.average_steps:
-            learner.averaged.clear()  # it is of the network before this
+            learner.average.clear()  # it is of the network before this
         self.fresh = True
 
     @property

@@ -1,0 +1,231 @@
+"""Who collects from whom: the mean of a neighborhood (Eq. 5) in three layouts.
+
+`Packed` holds self-contained items with their neighbors' features. In `Places` and `Table` the
+neighbors are nodes of the batch itself: fixed places of a sub-graph (sensors on a body, points of
+an image), or rows of one large graph (candidate matches). All three score pairs, normalize
+scores within a neighborhood and take means, so that layers need not know which one they get.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from evergraph.feature_graph.equations import mean_coefficient
+from evergraph.graph.neighbors import Features, Neighbors
+from evergraph.graph.rows import SparseRows
+
+TINY = 1e-3  # keeps the logarithm of a given weight finite
+
+
+class Neighborhoods(Protocol):
+    """What a layer asks of a layout. An *edge* is a pair of an item and one of its neighbors."""
+
+    @property
+    def weight(self) -> Tensor | None:
+        """The given edge weights, or None if all are 1."""
+        ...
+
+    def pair(self, own: Tensor, around: Tensor) -> Tensor:
+        """`own + around` for every edge, from one number per item and one per neighbor."""
+        ...
+
+    def softmax(self, score: Tensor) -> Tensor:
+        """Softmax of scores over each hop of each neighborhood; given weights act as a prior."""
+        ...
+
+    def mean(self, features: Tensor, weight: Tensor | None, total: bool = False) -> Tensor:
+        """Eq. (5), `(*, P, C, F)`: the weighted mean of the neighbors, or their weighted sum."""
+        ...
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Neighbors of self-contained items, one after the other.
+
+    Attributes:
+        neighbors: of all items.
+        num_items: B, or the nodes of all items.
+        hops: K.
+    """
+
+    neighbors: Neighbors
+    num_items: int
+    hops: int
+
+    @property
+    def weight(self) -> Tensor | None:
+        """The given edge weights, `(N,)` or `(N, W)`."""
+        return self.neighbors.weight
+
+    def pair(self, own: Tensor, around: Tensor) -> Tensor:
+        """Map `(B,)` and `(N,)` to `(N,)`."""
+        return own[self.neighbors.owner] + around
+
+    def softmax(self, score: Tensor) -> Tensor:
+        """Softmax of `(N,)` within the neighbors of the same item and hop."""
+        if self.weight is not None:
+            score = score + (self.weight + TINY).log()
+        group, groups = self.neighbors.slots(self.hops), self.num_items * self.hops
+        top = score.new_full((groups,), -math.inf)
+        top = top.scatter_reduce(0, group, score.detach(), "amax")
+        weight = (score - top[group]).exp()
+        return weight / score.new_zeros(groups).index_add(0, group, weight)[group]
+
+    def mean(self, features: Tensor, weight: Tensor | None, total: bool = False) -> Tensor:
+        """`(B, K * W, C, F)` from the neighbors' features `(N, C, F)`."""
+        neighbors = Neighbors(features, self.neighbors.owner, self.neighbors.hop, weight)
+        mean = neighborhood_mean(neighbors, self.num_items, self.hops)
+        if not total:
+            return mean
+        slots = neighbors.slots(self.hops)
+        count = torch.bincount(slots, minlength=self.num_items * self.hops).to(mean.dtype)
+        return mean * count.view(self.num_items, -1, 1, 1)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Nodes of a sub-graph that neighbor each other in the same way in every item.
+
+    Attributes:
+        planes: `(P, S, S)` booleans, one plane per hop; row i holds the neighbors of node i.
+    """
+
+    planes: Tensor
+    weight: Tensor | None = None
+
+    @classmethod
+    def complete(cls, nodes: int) -> Places:
+        """All nodes neighbor each other and themselves."""
+        return cls(torch.ones(1, nodes, nodes, dtype=torch.bool))
+
+    def pair(self, own: Tensor, around: Tensor) -> Tensor:
+        """Map `(B, S)` twice to `(B, 1, S, S)`."""
+        return (own.unsqueeze(-1) + around.unsqueeze(-2)).unsqueeze(-3)
+
+    def softmax(self, score: Tensor) -> Tensor:
+        """Softmax of `(B, 1, S, S)` along each row of each plane, `(B, P, S, S)`."""
+        weight = score.masked_fill(~self.planes, -math.inf).softmax(-1)
+        return weight.masked_fill(~self.planes, 0)  # a node without neighbors has a row of NaN
+
+    def mean(self, features: Tensor, weight: Tensor | None, total: bool = False) -> Tensor:
+        """`(B, S, P, C, F)` from the nodes `(B, S, C, F)`."""
+        weight = self.planes.to(features.dtype) if weight is None else weight
+        if not total:
+            count = self.planes.sum(-1, keepdim=True).clamp(min=1)
+            weight = mean_coefficient(weight, count)
+        if weight.dim() == 3:
+            weight = weight.unsqueeze(0)
+        out = weight.transpose(0, 1) @ features.flatten(2)  # plane by plane: one product each
+        return out.view(len(self.planes), *features.shape).movedim(0, 2)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Nodes of one graph whose neighbors are other rows of the same features, K each.
+
+    Attributes:
+        index: `(E, K)` int64 rows.
+        weight: `(E, K)`; 0 where a node has fewer neighbors.
+    """
+
+    index: Tensor
+    weight: Tensor
+
+    def pair(self, own: Tensor, around: Tensor) -> Tensor:
+        """Map `(E,)` twice to `(E, K)`."""
+        return own.unsqueeze(-1) + around[self.index]
+
+    def softmax(self, score: Tensor) -> Tensor:
+        """Softmax of `(E, K)` along each row."""
+        return (score + (self.weight + TINY).log()).softmax(-1)
+
+    def mean(self, features: Tensor, weight: Tensor | None, total: bool = False) -> Tensor:
+        """`(E, 1, C, F)` from the nodes `(E, C, F)`."""
+        weight = self.weight if weight is None else weight
+        if not total:
+            weight = mean_coefficient(weight, torch.tensor(self.index.shape[1]))
+        flat = features.flatten(1)
+        out = embedding_bag(self.index, flat, per_sample_weights=weight, mode="sum")
+        return out.view(-1, 1, *features.shape[1:])
+
+
+def coefficients(
+    neighbors: Neighbors, num_items: int, hops: int, dtype: torch.dtype
+) -> Tensor:
+    """`w / |N_k|` for every packed neighbor and edge component, `(N, W)`."""
+    slots = neighbors.slots(hops)
+    count = torch.bincount(slots, minlength=num_items * hops).to(dtype)[slots]
+    weight = count.new_ones(1) if neighbors.weight is None else neighbors.weight.to(dtype)
+    if weight.dim() == 1:
+        weight = weight.unsqueeze(-1)
+    return mean_coefficient(weight, count.unsqueeze(-1))
+
+
+def neighborhood_mean(neighbors: Neighbors, num_items: int, hops: int = 1) -> Tensor:
+    """The weighted mean of an item's packed neighbors, per hop and edge component, Eq. (5).
+
+    `m[k, w] = Σ_{y in N_k} w_{xy} y / |N_k|`. Since `Σ_y w x yᵀ = x mᵀ`, the mean says all that
+    the adjacency needs to know: O(nF) in place of O(nF²). An empty neighborhood has mean 0.
+
+    Returns:
+        `(num_items, K * W, C, F)`, hop by hop.
+
+    Example:
+        >>> y = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[2.0, 2.0]]])
+        >>> neighbors = Neighbors(y, owner=torch.tensor([0, 0, 1]))
+        >>> neighborhood_mean(neighbors, num_items=2)[:, 0, 0]
+        tensor([[0.5000, 0.5000],
+                [2.0000, 2.0000]])
+    """
+    features = neighbors.features
+    if isinstance(features, SparseRows):
+        features = features.to_dense().unsqueeze(1)
+    scale = coefficients(neighbors, num_items, hops, features.dtype)
+    terms = torch.einsum("nw,ncf->nwcf", scale, features)
+    out = terms.new_zeros(num_items * hops, *terms.shape[1:])
+    out = out.index_add(0, neighbors.slots(hops), terms)
+    return out.view(num_items, hops * neighbors.edge_components, *features.shape[1:])
+
+
+def condense(neighbors: Neighbors, num_items: int, hops: int = 1) -> Neighbors:
+    """Replace all neighbors of an item by one per plane that stands for them without loss.
+
+    For fixed weights the pair (x, m) gives the same feature graph as x and its whole
+    neighborhood, however large that is. Vector weights become one neighbor per component.
+
+    Example:
+        >>> y = torch.rand(500, 1, 8)
+        >>> all_of_them = Neighbors(y, owner=torch.zeros(500, dtype=torch.long))
+        >>> len(condense(all_of_them, num_items=1))
+        1
+    """
+    slots = neighbors.slots(hops)
+    if neighbors.weight is None and torch.equal(slots, torch.arange(num_items * hops).to(slots)):
+        return neighbors  # one per plane already
+    components = neighbors.edge_components
+    planes = hops * components
+    features = neighbors.features
+    if isinstance(features, SparseRows):
+        scale = coefficients(neighbors, num_items, hops, features.values.dtype)
+        component = torch.arange(components, device=scale.device)
+        group = slots.unsqueeze(-1) * components + component
+        repeated = features[torch.arange(len(features)).repeat_interleave(components)]
+        mean: Features = repeated.pool(group.flatten(), num_items * planes, scale.flatten())
+        dtype = features.values.dtype
+    else:
+        mean = neighborhood_mean(neighbors, num_items, hops).flatten(0, 1)
+        dtype = mean.dtype
+    device = neighbors.owner.device
+    plane = torch.arange(planes, device=device).repeat(num_items)
+    weight = None
+    if components > 1:  # W one-hot neighbors share a hop, whose mean divides by W
+        weight = components * torch.eye(components, dtype=dtype, device=device)
+        weight = weight[plane % components]
+    owner = torch.arange(num_items, device=device).repeat_interleave(planes)
+    return Neighbors(mean, owner, hop=plane // components + 1, weight=weight)

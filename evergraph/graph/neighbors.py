@@ -1,0 +1,152 @@
+"""Neighbors of a whole batch, packed: one tensor and an index of their owners."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from evergraph.graph.rows import SparseRows
+
+Features = Tensor | SparseRows
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """The neighbors of all items of a batch, one after the other.
+
+    A varying number of neighbors needs no padding and no loop; an item without neighbors simply
+    owns none.
+
+    Attributes:
+        features: `(N, C, F)`, or N sparse rows (one channel).
+        owner: `(N,)` int64, the item that each neighbor belongs to.
+        hop: `(N,)` int64 from 1 to K; None means that all are at hop 1.
+        weight: edge weights, scalar `(N,)` or vector `(N, W)`; None means 1.
+
+    Example:
+        >>> y = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[2.0, 2.0]]])
+        >>> len(Neighbors(y, owner=torch.tensor([0, 0, 1])))
+        3
+    """
+
+    features: Features
+    owner: Tensor
+    hop: Tensor | None = None
+    weight: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Reject arrays of other lengths and bring the neighbors in the order of their owners."""
+        if isinstance(self.features, Tensor) and self.features.dim() != 3:
+            raise ValueError(
+                "neighbor features must have shape (N, C, F), got "
+                f"{tuple(self.features.shape)}; add a channel axis with unsqueeze(1)"
+            )
+        count = len(self.features)
+        for name, axes in (("owner", (1,)), ("hop", (1,)), ("weight", (1, 2))):
+            part: Tensor | None = getattr(self, name)
+            if part is not None and (part.dim() not in axes or part.shape[0] != count):
+                shape = "(N,) or (N, W)" if name == "weight" else "(N,)"
+                raise ValueError(
+                    f"{name} must have shape {shape} with N = {count} neighbors, "
+                    f"got {tuple(part.shape)}"
+                )
+        if count > 1 and bool((self.owner[1:] < self.owner[:-1]).any()):
+            self._sort()
+
+    def _sort(self) -> None:
+        order = torch.argsort(self.owner, stable=True)
+        for name in ("features", "owner", "hop", "weight"):
+            part = getattr(self, name)
+            if part is not None:
+                object.__setattr__(self, name, part[order])
+
+    def __len__(self) -> int:
+        return self.owner.shape[0]
+
+    @property
+    def edge_components(self) -> int:
+        """W, the number of components of an edge weight."""
+        return 1 if self.weight is None or self.weight.dim() == 1 else self.weight.shape[1]
+
+    def with_features(self, features: Features) -> Neighbors:
+        """The same neighbors with other features, such as those of the next layer."""
+        return self if features is self.features else replace(self, features=features)
+
+    def with_weight(self, weight: Tensor) -> Neighbors:
+        """The same neighbors with other edge weights, such as those of an attention."""
+        return replace(self, weight=weight)
+
+    def slots(self, hops: int) -> Tensor:
+        """The pair (item, hop) of each neighbor as one number, `owner * K + hop - 1`."""
+        first = self.owner if hops == 1 else self.owner * hops
+        return first if self.hop is None else first + self.hop - 1
+
+
+def check_items(x: Features, neighbors: Neighbors, hops: int) -> None:
+    """Raise a ValueError that names the rule and the item if a batch cannot be used."""
+    if isinstance(x, Tensor) and x.dim() < 2:
+        raise ValueError(f"x must have shape (*, C, F), got {tuple(x.shape)}")
+    _check_widths(x, neighbors.features)
+    items = len(x) if isinstance(x, SparseRows) else math.prod(x.shape[:-2])
+    if len(neighbors):
+        low, high = int(neighbors.owner[0]), int(neighbors.owner[-1])  # sorted
+        if low < 0 or high >= items:
+            raise ValueError(
+                f"owner must lie in 0..{items - 1} for {items} items, got {low}..{high}"
+            )
+    if neighbors.hop is not None and len(neighbors):
+        low, high = (int(t) for t in neighbors.hop.aminmax())
+        if low < 1 or high > hops:
+            raise ValueError(f"hop must lie in 1..{hops}, got {low}..{high}; set hops={high}")
+    _check_finite(x, "item {row}")
+    _check_finite(neighbors.features, "neighbor {row} of item {owner}", neighbors.owner)
+    if neighbors.weight is not None and not math.isfinite(float(neighbors.weight.detach().sum())):
+        bad = ~torch.isfinite(neighbors.weight.detach().reshape(len(neighbors), -1)).all(-1)
+        if bool(bad.any()):
+            row = int(torch.nonzero(bad)[0])
+            raise ValueError(
+                f"edge weights must be finite, got {neighbors.weight[row].tolist()} for "
+                f"neighbor {row} of item {int(neighbors.owner[row])}"
+            )
+
+
+def _check_widths(x: Features, y: Features) -> None:
+    if isinstance(x, SparseRows) != isinstance(y, SparseRows):
+        raise ValueError("x and the neighbors must both be dense or both be sparse rows")
+    if isinstance(x, SparseRows) and isinstance(y, SparseRows):
+        if x.num_features != y.num_features:
+            raise ValueError(
+                f"neighbors must have the {x.num_features} features of x, got {y.num_features}"
+            )
+    elif isinstance(x, Tensor) and isinstance(y, Tensor) and x.shape[-2:] != y.shape[1:]:
+        raise ValueError(
+            f"neighbors must have shape (N, {x.shape[-2]}, {x.shape[-1]}) to go with x of shape "
+            f"{tuple(x.shape)}, got {tuple(y.shape)}"
+        )
+
+
+def _check_finite(features: Features, who: str, owner: Tensor | None = None) -> None:
+    values = features.values if isinstance(features, SparseRows) else features
+    values = values.detach()
+    if math.isfinite(float(values.sum())):  # one pass; a NaN or infinity would have stayed
+        return
+    bad = torch.nonzero(~torch.isfinite(values))
+    if not len(bad):
+        return  # finite numbers whose sum is not
+    place = tuple(bad[0].tolist())
+    value = float(values[place])
+    if isinstance(features, SparseRows):
+        row, feature = int(features.rows[place]), int(features.indices[place])
+    else:
+        shape = values.shape[:-2]
+        row = int(torch.tensor(place[:-2] or (0,)).mul(_strides(shape)).sum())
+        feature = place[-1]
+    name = who.format(row=row, owner=None if owner is None else int(owner[row]))
+    raise ValueError(f"features must be finite, got {value} at feature {feature} of {name}")
+
+
+def _strides(shape: torch.Size) -> Tensor:
+    return torch.tensor([math.prod(shape[i + 1 :]) for i in range(len(shape))] or [1])

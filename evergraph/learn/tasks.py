@@ -1,0 +1,241 @@
+"""What is asked of an item: a class, numbers, or whether an edge is there.
+
+The problem is a task: learner, memory and method never learn what a graph is. An item may be a
+node, a sub-graph or a pair of nodes; its source and the head of the model know that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+
+from evergraph.nn.heads import Head
+from evergraph.stream.batch import Batch
+
+LABEL_LIMIT = 2**31  # labels at or above this are surely no class numbers
+
+
+class Task(Protocol):
+    """What a target means, how outputs are trained toward it and read back."""
+
+    def check(self, batch: Batch) -> None:
+        """Raise a ValueError if the targets of a batch cannot be learned from."""
+        ...
+
+    def meet(self, head: Head, batch: Batch) -> None:
+        """Make room in the head for what is new in the targets of a batch."""
+        ...
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """The training loss of outputs `(B, K)`."""
+        ...
+
+    def decode(self, output: Tensor) -> Tensor:
+        """What outputs predict, in the terms of the targets."""
+        ...
+
+    def measure(self, output: Tensor, target: Tensor) -> float:
+        """How well outputs predict, at most 1; NaN without items."""
+        ...
+
+    def groups(self, target: Tensor) -> list[int]:
+        """A number for each target: items with the same one are kept in balance."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to resume, as JSON can hold it."""
+        ...
+
+    def load_state(self, values: Mapping[str, Any]) -> None:
+        """Resume from a state."""
+        ...
+
+
+class Classification:
+    """One label per item; the head grows when a new label comes.
+
+    For nodes, sub-graphs and edges alike. Outputs are in the order in which classes were met.
+
+    Attributes:
+        classes: the labels met so far.
+
+    Example:
+        >>> task = Classification()
+        >>> task.classes = [7, 3]
+        >>> task.decode(torch.tensor([[0.1, 0.9]]))
+        tensor([3])
+    """
+
+    def __init__(self) -> None:
+        self.classes: list[int] = []
+
+    def __repr__(self) -> str:
+        return "Classification()"
+
+    def check(self, batch: Batch) -> None:
+        """Labels must be whole numbers from 0 on."""
+        target = batch.target
+        if target.dim() != 1 or target.dtype.is_floating_point or target.dtype == torch.bool:
+            raise ValueError(
+                f"labels must be integers of shape (B,), got {target.dtype} of shape "
+                f"{tuple(target.shape)}; encode them, or use task=Regression() for numbers"
+            )
+        low, high = (int(v) for v in target.aminmax())
+        if low < 0 or high >= LABEL_LIMIT:
+            wrong = low if low < 0 else high
+            raise ValueError(f"labels must be 0 or more and below 2^31 to learn from, got {wrong}")
+
+    def meet(self, head: Head, batch: Batch) -> None:
+        """Number the labels that are new."""
+        known = set(self.classes)
+        fresh = [label for label in batch.target.unique().tolist() if label not in known]
+        if fresh:
+            self.classes += fresh
+            head.grow(len(self.classes))
+
+    def columns(self, target: Tensor) -> Tensor:
+        """The position of each label among `classes`."""
+        place = {label: column for column, label in enumerate(self.classes)}
+        return torch.tensor([place[label] for label in target.tolist()], dtype=torch.int64)
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Cross-entropy over the classes met so far."""
+        return cross_entropy(output, self.columns(batch.target))
+
+    def decode(self, output: Tensor) -> Tensor:
+        """The label of each item, `(B,)`."""
+        return torch.tensor(self.classes)[output.argmax(-1)]
+
+    def measure(self, output: Tensor, target: Tensor) -> float:
+        """Accuracy."""
+        return float((self.decode(output) == target).double().mean())
+
+    def groups(self, target: Tensor) -> list[int]:
+        """The labels."""
+        found: list[int] = target.tolist()
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """The classes in their order."""
+        return {"classes": self.classes}
+
+    def load_state(self, values: Mapping[str, Any]) -> None:
+        """Take the classes over."""
+        self.classes = list(values["classes"])
+
+
+class Regression:
+    """D numbers per item, by the squared error; `measure` is R², the share of variance explained.
+
+    Args:
+        outputs: D.
+    """
+
+    def __init__(self, outputs: int = 1) -> None:
+        self.outputs = outputs
+
+    def __repr__(self) -> str:
+        return f"Regression(outputs={self.outputs})"
+
+    def check(self, batch: Batch) -> None:
+        """Targets must be finite floating point numbers, `(B, D)`."""
+        target = batch.target
+        if not target.dtype.is_floating_point or target.shape != (len(batch), self.outputs):
+            raise ValueError(
+                f"targets must be floating point of shape (B, {self.outputs}), got "
+                f"{target.dtype} of shape {tuple(target.shape)}"
+            )
+        wrong = ~target.isfinite()
+        if bool(wrong.any()):
+            item = int(wrong.any(1).nonzero()[0])
+            raise ValueError(f"targets must be finite, got {target[item].tolist()} at item {item}")
+
+    def meet(self, head: Head, batch: Batch) -> None:
+        """The number of outputs is known."""
+        head.grow(self.outputs)
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """The mean squared error."""
+        return mse_loss(output, batch.target.to(output.dtype))
+
+    def decode(self, output: Tensor) -> Tensor:
+        """The outputs themselves."""
+        return output
+
+    def measure(self, output: Tensor, target: Tensor) -> float:
+        """R²: 1 is perfect, 0 is no better than the mean."""
+        error = (output.double() - target.double()).square().sum()
+        spread = (target.double() - target.double().mean(0)).square().sum()
+        return float(1 - error / spread)
+
+    def groups(self, target: Tensor) -> list[int]:
+        """All items are of one kind."""
+        return [0] * len(target)
+
+    def state(self) -> dict[str, Any]:
+        """Nothing is learned here."""
+        return {}
+
+    def load_state(self, values: Mapping[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+class LinkPrediction:
+    """Whether two nodes are linked: target 1 or 0, one logit; `measure` is the area under ROC."""
+
+    def __repr__(self) -> str:
+        return "LinkPrediction()"
+
+    def check(self, batch: Batch) -> None:
+        """Targets must be 0 or 1, and items pairs."""
+        target = batch.target
+        if target.dim() != 1 or target.dtype != torch.int64 or bool(((target >> 1) != 0).any()):
+            raise ValueError(
+                "targets of links must be int64, 0 or 1, of shape (B,), got "
+                f"{target.dtype} of shape {tuple(target.shape)} with values "
+                f"{target.unique().tolist()[:5]}"
+            )
+        if batch.nodes_per_item != 2:
+            raise ValueError(
+                f"links are items of two nodes, got {batch.nodes_per_item}; use link_continuum"
+            )
+
+    def meet(self, head: Head, batch: Batch) -> None:
+        """One logit says it all."""
+        head.grow(1)
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Binary cross-entropy."""
+        return binary_cross_entropy_with_logits(output[:, 0], batch.target.to(output.dtype))
+
+    def decode(self, output: Tensor) -> Tensor:
+        """The probability of a link, `(B,)`."""
+        return output[:, 0].sigmoid()
+
+    def measure(self, output: Tensor, target: Tensor) -> float:
+        """The chance that a link gets a higher score than a pair that is none; ties count half."""
+        order = output[:, 0].double()
+        _, place, count = torch.unique(order, return_inverse=True, return_counts=True)
+        rank = (count.cumsum(0) - (count - 1) / 2)[place]  # of equal scores, the mean rank
+        positive = int(target.sum())
+        negative = len(target) - positive
+        if not positive or not negative:
+            return float("nan")
+        above = rank[target == 1].sum() - positive * (positive + 1) / 2
+        return float(above / (positive * negative))
+
+    def groups(self, target: Tensor) -> list[int]:
+        """Links and others."""
+        found: list[int] = target.tolist()
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """Nothing is learned here."""
+        return {}
+
+    def load_state(self, values: Mapping[str, Any]) -> None:
+        """Nothing to restore."""

@@ -1,0 +1,80 @@
+"""What a node collects from its neighbors: the product with its feature graph, or less.
+
+A message graph maps the nodes z `(*, C, F)` of a layer to what they collect, `(*, P * C, F)`. The
+feature graphs of `evergraph.feature_graph` are such graphs; those here are what they are measured
+against, with everything else the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from evergraph.feature_graph import normalize, propagate, sgnroot
+
+Message = Literal["feature-graph", "shared", "mean", "identity", "none"]
+MESSAGES: tuple[str, ...] = get_args(Message)
+
+
+@dataclass(frozen=True)
+class MeanGraph:
+    """Collect the mean of the neighbors itself, as GCN, SAGE and GAT do.
+
+    Attributes:
+        nodes: `(*, C, F)`.
+        mean: `(*, P, C, F)`, Eq. (5).
+    """
+
+    nodes: Tensor
+    mean: Tensor
+    support = None
+
+    def propagate(self, z: Tensor) -> Tensor:
+        """The mean, plane by plane, whatever z is."""
+        return self.mean.flatten(-3, -2)
+
+
+@dataclass(frozen=True)
+class IdentityGraph:
+    """Put the identity in place of Â: collect oneself, once for each plane.
+
+    Attributes:
+        nodes: `(*, C, F)`.
+        planes: P; with 0 planes nothing is collected.
+    """
+
+    nodes: Tensor
+    planes: int
+    support = None
+
+    def propagate(self, z: Tensor) -> Tensor:
+        """Z itself, P times."""
+        if not self.planes:
+            return z[..., :0, :]
+        shape = (*z.shape[:-2], self.planes, *z.shape[-2:])
+        return z.unsqueeze(-3).expand(shape).flatten(-3, -2)
+
+
+@dataclass(frozen=True)
+class SharedGraph:
+    """One adjacency for all nodes of an item, `sgnroot(Σ_x x mᵀ)`, as the released matching code.
+
+    Attributes:
+        nodes: `(B, S, 1, F)`.
+        mean: `(B, S, 1, 1, F)`.
+    """
+
+    nodes: Tensor
+    mean: Tensor
+    support = None
+
+    def propagate(self, z: Tensor) -> Tensor:
+        """`Â z` with row normalization, `(B, S, 1, F)`."""
+        x, mean = self.nodes.squeeze(-2), self.mean.flatten(2)
+        shared = normalize(sgnroot(x.mT @ mean), "row")
+        return propagate(shared[:, None, None, None], z)
+
+
+MessageGraph = MeanGraph | IdentityGraph | SharedGraph

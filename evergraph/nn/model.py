@@ -1,0 +1,72 @@
+"""What a model is to a learner: a body, a head that grows, and what it asks of its items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from evergraph.graph.rows import SparseRows
+from evergraph.nn.heads import Head
+from evergraph.stream.batch import Batch
+
+
+@dataclass(frozen=True)
+class Requires:
+    """What a model asks of its items; what is None may be anything.
+
+    Attributes:
+        hops: K, how many hops of neighbors it looks at.
+        condensable: whether (x, m) may be stored in place of x and its neighbors.
+        shape: C and F.
+        nodes: S, the nodes of an item; 0 stands for any number of them.
+        edge_components: W, the length of a vector edge weight.
+    """
+
+    hops: int = 1
+    condensable: bool = False
+    shape: tuple[int, int] | None = None
+    nodes: int | None = None
+    edge_components: int | None = None
+
+    def check(self, batch: Batch) -> None:
+        """Raise a ValueError that names the item, or the shape, that the model cannot read."""
+        batch.check(self.hops)
+        given = (len(batch), *batch.width)
+        leading = "(B" if self.nodes in (None, 1) else f"(B, {self.nodes or 'S'}"
+        if self.shape is not None and given[-2:] != self.shape:
+            raise ValueError(
+                f"x must have shape {leading}, {self.shape[0]}, {self.shape[1]}) for this model, "
+                f"got {given}"
+            )
+        if self.nodes is not None:
+            several = len(given) == 4
+            if several != (self.nodes != 1) or (self.nodes > 1 and given[1] != self.nodes):
+                raise ValueError(
+                    f"items must have {self.nodes or 'several'} nodes each, x of shape "
+                    f"{leading}, C, F), for this model, got {given}"
+                )
+            if isinstance(batch.x, SparseRows) and self.nodes not in (1, 2):
+                raise ValueError(f"sub-graphs must be dense, got sparse rows of shape {given}")
+        components = batch.neighbors.edge_components
+        if self.edge_components not in (None, components):
+            raise ValueError(
+                f"edge weights must have {self.edge_components} components for this model, got "
+                f"{components}; set edge_components"
+            )
+
+
+class Model(Protocol):
+    """What a learner asks of a network: a body and a head, of which only the head grows."""
+
+    @property
+    def requires(self) -> Requires:
+        """What it asks of its items."""
+        ...
+
+    head: Head
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Outputs, `(B, K)`."""
+        ...

@@ -1,0 +1,96 @@
+"""Batch normalization of feature nodes that counts the nodes that are not there."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm, softsign
+
+from evergraph.feature_graph import ops
+from evergraph.feature_graph.activation import Statistics, norm_softsign
+
+
+class FeatureNorm(nn.Module):
+    """Batch normalization of feature nodes, per channel, over items and features.
+
+    Nodes that are not present are zeros that nobody stored: they count in the mean and in the
+    variance, and all get the same normalized value, which is returned beside the rest.
+
+    Args:
+        channels: C.
+        gain: times scale and shift. Where few nodes are present, those are far from the mean, and
+            softsign can hardly tell them apart; a small gain keeps them in its straight part.
+        momentum: weight of the new batch in the running statistics.
+        eps: added to the variance.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(
+        self, channels: int, gain: float = 1.0, momentum: float = 0.1, eps: float = 1e-5
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+        self.gain = gain
+        self.momentum = momentum
+        self.eps = eps
+
+    @property
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Scale and shift of the normalized nodes, `(C,)` each."""
+        if self.gain == 1:
+            return self.weight, self.bias
+        return self.gain * self.weight, self.gain * self.bias
+
+    def forward(self, z: Tensor, num_nodes: int | None = None) -> tuple[Tensor, Tensor]:
+        """Normalize z `(*, C, F)` among `num_nodes` nodes; also returns absent, `(C,)`."""
+        mean, var = self.running_mean, self.running_var
+        if self.training:
+            stored = z.numel() // max(z.shape[-2], 1)
+            count = stored if num_nodes is None else num_nodes
+            axes = [axis for axis in range(z.dim()) if axis != z.dim() - 2]
+            mean = z.sum(axes) / max(count, 1)
+            square = (z - mean.unsqueeze(-1)).square().sum(axes)
+            var = (square + (count - stored) * mean.square()) / max(count, 1)
+            self.track(mean, var, count)
+        weight, bias = self.affine
+        scale = weight * torch.rsqrt(var + self.eps)
+        shift = bias - mean * scale
+        return torch.addcmul(shift.unsqueeze(-1), z, scale.unsqueeze(-1)), shift
+
+    def softsign(
+        self, z: Tensor, num_nodes: int | None = None, mixing: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Softsign of the normalized z and of absent, compiled where that is possible.
+
+        With `mixing (C, D)`, the channels of z are mapped before.
+        """
+        if ops.supports(z) and z.dtype == self.weight.dtype:
+            statistics = self.statistics(z, num_nodes)
+            out: tuple[Tensor, Tensor]
+            out = norm_softsign(z, mixing, *self.affine, statistics)
+            return out
+        y, absent = self(z if mixing is None else mixing.T @ z, num_nodes)
+        return softsign(y), softsign(absent)
+
+    def present(self, z: Tensor) -> Tensor:
+        """The same where every node is there, by torch's own operator: `(*, C, F)`."""
+        parameters = (self.running_mean, self.running_var, *self.affine)
+        items = z.reshape(-1, *z.shape[-2:])
+        return batch_norm(items, *parameters, self.training, self.momentum, self.eps).view_as(z)
+
+    def statistics(self, z: Tensor, num_nodes: int | None = None) -> Statistics:
+        """What the compiled forms need to normalize z."""
+        count = z.numel() // max(z.shape[-2], 1) if num_nodes is None else num_nodes
+        running = self.running_mean, self.running_var
+        return Statistics(*running, self.momentum, self.eps, count, self.training)
+
+    @torch.no_grad()
+    def track(self, mean: Tensor, var: Tensor, count: int) -> None:
+        """Follow the statistics of a training batch."""
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(var * (count / max(count - 1, 1)), self.momentum)

@@ -1,0 +1,113 @@
+"""Which items come when: the orders of a stream, as batches of item numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Scenario = Literal["regular", "data", "class", "time"]
+SCENARIOS: tuple[str, ...] = get_args(Scenario)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Batches of item numbers, in the order in which they come.
+
+    Attributes:
+        batches: `(B,)` int64 each.
+        tasks: the task of each batch; tasks never go back.
+        names: what each task is called.
+        epochs: how often an item comes.
+    """
+
+    batches: tuple[Tensor, ...]
+    tasks: tuple[int, ...]
+    names: tuple[str, ...]
+    epochs: int = 1
+
+    @classmethod
+    def from_groups(
+        cls, groups: Mapping[str, Tensor], batch_size: int, epochs: int = 1
+    ) -> Schedule:
+        """One task per group, cut into batches; the last batch of a task may be smaller.
+
+        Example:
+            >>> Schedule.from_groups({"a": torch.arange(5), "b": torch.arange(2)}, 3).tasks
+            (0, 0, 1)
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        full = {name: index for name, index in groups.items() if len(index)}
+        cut = [(t, b) for t, index in enumerate(full.values()) for b in index.split(batch_size)]
+        return cls(tuple(b for _, b in cut), tuple(t for t, _ in cut), tuple(full), epochs)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    @property
+    def num_items(self) -> int:
+        """How many items come in all, repeats included."""
+        return sum(map(len, self.batches))
+
+    def ends_task(self, position: int) -> bool:
+        """Whether the batch at this position is the last of its task."""
+        last = position + 1 == len(self)
+        return last or self.tasks[position + 1] != self.tasks[position]
+
+    def members(self, task: int) -> Tensor:
+        """The items of a task."""
+        return torch.cat([b for b, t in zip(self.batches, self.tasks, strict=True) if t == task])
+
+
+def shuffled(index: Tensor, rng: np.random.Generator, epochs: int = 1) -> Tensor:
+    """The items in random order, `epochs` times over, each time in another order."""
+    first = index[torch.from_numpy(rng.permutation(len(index)))]
+    more = [first[torch.from_numpy(rng.permutation(len(index)))] for _ in range(epochs - 1)]
+    return torch.cat([first, *more])
+
+
+def by_class(
+    index: Tensor,
+    labels: Tensor,
+    rng: np.random.Generator,
+    *,
+    order: Sequence[int] | None = None,
+    classes_per_task: int = 1,
+    epochs: int = 1,
+) -> dict[str, Tensor]:
+    """The items of one class, or of a few, after those of the other.
+
+    Args:
+        index: the items.
+        labels: the class of every item of the source.
+        rng: of the order inside a task.
+        order: the classes in the order in which they come; by label if None.
+        classes_per_task: how many come together.
+        epochs: passes over each task.
+    """
+    index = shuffled(index, rng)
+    mine = labels[index]
+    present = mine.unique().tolist()
+    if order is not None and sorted(order) != present:
+        raise ValueError(
+            f"class_order must name each class of the training items once, {present}, "
+            f"got {list(order)}"
+        )
+    chosen = list(present if order is None else order)
+    groups = {}
+    for start in range(0, len(chosen), classes_per_task):
+        some = chosen[start : start + classes_per_task]
+        members = index[torch.isin(mine, torch.tensor(some))]
+        again = [members] + [shuffled(members, rng) for _ in range(epochs - 1)]
+        groups[",".join(map(str, some))] = torch.cat(again)
+    return groups
+
+
+def in_parts(index: Tensor, parts: int) -> dict[str, Tensor]:
+    """The items as they are, cut into tasks of equal size."""
+    return {str(i): part for i, part in enumerate(index.tensor_split(parts))}
