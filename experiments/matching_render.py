@@ -1,6 +1,6 @@
-"""Simple textured 3-D scenes in TartanAir's layout: for tests, first tries and comparisons.
+"""Rendered 3-D scenes of textured rectangles in TartanAir's layout, for tests and comparisons.
 
-A scene is a set of textured rectangles. World and cameras have x forward, y right, z down.
+World and camera axes: x forward, y right, z down.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from evergraph.apps.matching.images import Image, to_color
+from evergraph.extras import require
+
+cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
 Random = np.random.Generator
