@@ -7,17 +7,19 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 
+from benchmarks.measure import milliseconds
 from evergraph.apps.matching.arrangements import graph_tensors
 from evergraph.apps.matching.candidates import CandidateGraph, propose
 from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.network import CandidateNetwork, Kind
 from evergraph.apps.matching.truth import unknown_pair
-from benchmarks.measure import milliseconds
+from evergraph.extras import require
+
+cv2 = require("cv2", "matching")
 
 POINTS = (256, 512, 1024, 2048, 4096)
 RATIO = 0.8

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from evergraph.cli.console import AsJson, Out, complaints, progress, publish
 from evergraph.cli.match import open_matcher, quiet_threads
-from experiments.match_tables import compare_table, table_7
 from evergraph.evaluate.evidence import provenance
+from experiments.match_tables import compare_table, table_7
 from experiments.matching_report import (
     compare_markdown,
     stream_markdown,
@@ -35,8 +36,8 @@ def match_compare(
     training never saw, the stereo pair of a motorcycle, and rendered scenes. About three CPU
     minutes a seed. The trained matchers stay in the work folder.
     """
-    from experiments.matching_experiment import Settings, aggregate, run_seed
     from evergraph.apps.matching.fit import Fit
+    from experiments.matching_experiment import Settings, aggregate, run_seed
 
     evidence = provenance()
     quiet_threads()
@@ -129,6 +130,27 @@ def match_stream(
     beside(out, stream_markdown(result))
 
 
+def match_render(
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    sequences: Annotated[int, typer.Option(min=1, help="Of each category.")] = 2,
+    frames: Annotated[int, typer.Option(min=2, help="Of each sequence.")] = 12,
+    width: Annotated[int, typer.Option(min=32, help="Of the images; height is 3/4.")] = 320,
+    seed: Annotated[int, typer.Option(help="Of scenes, cameras and noise.")] = 0,
+) -> None:
+    """Render textured scenes in TartanAir's layout: indoor, outdoor, dark and hard.
+
+    OUT/CATEGORY/Easy/P### holds image_left, depth_left and pose_left.txt, ready for `match train`,
+    `match evaluate`, `match video` and `paper matching`.
+    """
+    with complaints(), progress(False) as shown:
+        from experiments.matching_render import CATEGORIES
+        from experiments.matching_table7 import render_sequences
+
+        task = shown.add_task("rendering", total=len(CATEGORIES) * sequences)
+        render_sequences(out, sequences, frames, seed, width, lambda: shown.advance(task))
+    Console().print(f"{len(CATEGORIES) * sequences} sequences are in {out}/", style="dim")
+
+
 def paper_matching(
     folder: Annotated[
         Path | None,
@@ -159,8 +181,8 @@ def paper_matching(
     """
     from tempfile import TemporaryDirectory
 
-    from evergraph.apps.matching import table7
     from evergraph.apps.matching.tartanair import sequences
+    from experiments import matching_table7 as table7
     from experiments.matching_figures import tolerance_curves
 
     evidence = provenance()

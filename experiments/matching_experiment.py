@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from evergraph.apps.matching import baselines
+from evergraph.apps.matching.baselines import Baseline, adalam, gms, ratio_test, settled
 from evergraph.apps.matching.evaluate import Match, evaluate, harmonic
 from evergraph.apps.matching.features import Detector, detect
 from evergraph.apps.matching.fit import Fit, examples
@@ -17,17 +18,23 @@ from evergraph.apps.matching.homography import Views, album_pairs, pairs
 from evergraph.apps.matching.images import Image
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.network import KINDS
-from evergraph.apps.matching.photographs import Split, photograph, split
-from evergraph.apps.matching.render import CATEGORIES, sequence
-from evergraph.apps.matching.stereo import motorcycle_pairs
+from evergraph.apps.matching.sources import Split, photograph, split
 from evergraph.apps.matching.tartanair import Frame, frame_pair
 from evergraph.apps.matching.train import train_on
 from evergraph.apps.matching.truth import Pair
+from experiments.matching_render import CATEGORIES, sequence
+from experiments.matching_stereo import motorcycle_pairs
 
 Report = Callable[[str], None]
 Cell = dict[str, Any]
 APART = 4  # frames between the two of a rendered pair
 ORACLE = "ratio test, best on the test itself"
+RATIOS = tuple(round(0.7 + 0.025 * step, 3) for step in range(13))  # 0.7 to 1
+ADALAM_GRID: tuple[dict[str, Any], ...] = tuple(
+    {"search_expansion": reach, "min_inliers": least, "min_confidence": sure}
+    for reach, least in ((8, 4), (4, 4), (8, 6))
+    for sure in (50, 200)
+)
 
 
 @dataclass(frozen=True)
@@ -129,31 +136,48 @@ def _tests(chosen: Split, seed: int, settings: Settings) -> dict[str, list[Pair]
     }
 
 
+def variants() -> dict[str, dict[str, Baseline]]:
+    """The settings of every installed baseline that validation pairs choose from."""
+    grids: dict[str, dict[str, Baseline]] = {
+        "ratio test": {
+            f"ratio {ratio}{', mutual' * mutual}": partial(ratio_test, ratio=ratio, mutual=mutual)
+            for ratio in RATIOS
+            for mutual in (False, True)
+        },
+        "GMS": {f"threshold {t}": partial(gms, threshold=t) for t in (2.0, 6.0)},
+        "AdaLAM": {
+            "default": adalam,
+            **{str(settings): partial(adalam, settings=settings) for settings in ADALAM_GRID},
+        },
+    }
+    return {name: grids.get(name, {"": match}) for name, match in settled().items()}
+
+
 def _tuned_baselines(
     valid: Sequence[Pair], slow: int, report: Report
 ) -> Iterator[tuple[str, Match, str, float]]:
     """Every baseline with the setting of the best F1 on validation pairs."""
-    for method, variants in baselines.variants().items():
+    for method, settings in variants().items():
         report(f"tuning {method}")
         start = time.process_time()
         shown = valid[:: max(len(valid) // slow, 1)] if method in ("GMS", "AdaLAM") else valid
         score = {
-            name: evaluate(shown, match)["f1"] if len(variants) > 1 else 0.0
-            for name, match in variants.items()
+            name: evaluate(shown, match)["f1"] if len(settings) > 1 else 0.0
+            for name, match in settings.items()
         }
         best = max(score, key=lambda name: score[name])
-        yield method, variants[best], best, time.process_time() - start
+        yield method, settings[best], best, time.process_time() - start
 
 
 def _oracle(tests: dict[str, list[Pair]], seed: int) -> list[Cell]:
     """The ratio test with the ratio that is best on each test itself: a bound, not a method."""
     cells = []
-    variants = baselines.variants()["ratio test"]
+    ratios = variants()["ratio test"]
     for test, shown in tests.items():
-        score = {name: evaluate(shown, match)["f1"] for name, match in variants.items()}
+        score = {name: evaluate(shown, match)["f1"] for name, match in ratios.items()}
         best = max(score, key=lambda name: score[name])
         more = {"setting": best, "train_seconds": 0.0}
-        cells += _cells({test: shown}, ORACLE, variants[best], seed, more)
+        cells += _cells({test: shown}, ORACLE, ratios[best], seed, more)
     return cells
 
 

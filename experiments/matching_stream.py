@@ -15,14 +15,14 @@ from evergraph.apps.matching.evaluate import evaluate
 from evergraph.apps.matching.features import detect
 from evergraph.apps.matching.matcher import Matcher, Online
 from evergraph.apps.matching.network import CandidateNetwork, Kind
-from evergraph.apps.matching.photographs import photograph, split
-from evergraph.apps.matching.render import CATEGORIES, sequence
+from evergraph.apps.matching.sources import photograph, split
 from evergraph.apps.matching.tartanair import Frame, frame_pair
 from evergraph.apps.matching.truth import Pair
+from evergraph.evaluate.metrics import average_accuracy, maximum_forgetting
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import METHODS
-from evergraph.evaluate.metrics import average_accuracy, maximum_forgetting
 from evergraph.learn.training import Training
+from experiments.matching_render import CATEGORIES, sequence
 
 Report = Callable[[str], None]
 

@@ -6,22 +6,15 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from evergraph.apps.matching.baselines import nearest_neighbor
-from evergraph.apps.matching.evaluate import (
-    TOLERANCES,
-    Match,
-    Score,
-    judge,
-    summarize,
-    tolerance_curve,
-)
+from evergraph.apps.matching.evaluate import Match, Score, judge, summarize
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.paper import (
     PAPER_KINDS,
@@ -29,14 +22,15 @@ from evergraph.apps.matching.paper import (
     PaperNetwork,
     fit_paper,
 )
-from evergraph.apps.matching.photographs import SCENES, SURFACES, photograph
-from evergraph.apps.matching.render import CATEGORIES, sequence, write_sequence
+from evergraph.apps.matching.sources import SCENES, SURFACES, photograph
 from evergraph.apps.matching.tartanair import Sequence as Frames
 from evergraph.apps.matching.tartanair import sequence_pairs
 from evergraph.apps.matching.truth import Pair
+from experiments.matching_render import CATEGORIES, sequence, write_sequence
 
 Report = Callable[[str], None]
 OVERALL = "all"
+TOLERANCES = tuple(round(0.25 * step, 2) for step in range(1, 41))  # pixels, up to 10
 PUBLISHED: dict[str, dict[str, float]] = {
     "gat": {
         "indoor": 1.70, "outdoor": 2.73, "natural": 4.17, "artificial": 2.31, "mixed": 2.19,
@@ -79,8 +73,7 @@ class Table7:
 
 def read_categories(path: Path | None = None) -> dict[str, list[str]]:
     """Patterns of sequence names by category: a JSON file of your own, or ours."""
-    source = files("evergraph.apps.matching") / "categories.json"
-    text = source.read_text() if path is None else path.read_text()
+    text = (path or Path(__file__).with_name("matching_categories.json")).read_text()
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
@@ -197,6 +190,13 @@ def _strongest(pair: Pair, count: int) -> Pair:
     t = pair.truth
     truth = type(t)(t.forward[rows0], t.backward[rows1], t.judged[rows0], t.judged_back[rows1])
     return Pair(pair.first.take(rows0), pair.second.take(rows1), truth, pair.size)
+
+
+def tolerance_curve(errors: NDArray[Any], tolerances: Sequence[float] = TOLERANCES) -> list[float]:
+    """Share of matches with an error up to each tolerance (Fig. 3)."""
+    if not len(errors):
+        return [0.0] * len(tolerances)
+    return [float((errors <= tolerance).mean()) for tolerance in tolerances]
 
 
 def tabulate(

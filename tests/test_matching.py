@@ -11,9 +11,9 @@ from matching_scenes import easy_pair, random_features, texture
 
 from evergraph.apps.matching import baselines
 from evergraph.apps.matching.arrangements import CandidateArrangement, graph_tensors
+from evergraph.apps.matching.assignment import Matches, best_cut, one_to_one
 from evergraph.apps.matching.candidates import NAMES, NUM_FEATURES, Proposal, propose
-from evergraph.apps.matching.decide import Matches, best_cut, one_to_one
-from evergraph.apps.matching.evaluate import areas, evaluate, judge, tolerance_curve
+from evergraph.apps.matching.evaluate import areas, evaluate, judge
 from evergraph.apps.matching.features import canonical_order, detect, features
 from evergraph.apps.matching.images import read_image, to_gray
 from evergraph.apps.matching.matcher import Matcher
@@ -23,8 +23,9 @@ from evergraph.apps.matching.network import (
     as_batch,
     probability,
 )
-from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.feature_graph import feature_adjacency, propagate
+from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from experiments.matching_table7 import tolerance_curve
 
 
 def graph_of(points=40, **changes):

@@ -8,8 +8,8 @@ import pytest
 from matching_scenes import texture
 from typer.testing import CliRunner
 
-from evergraph.apps.matching import render
 from evergraph.cli import app
+from experiments import matching_render as render
 
 runner = CliRunner()
 

@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 from matching_scenes import easy_pair, random_features, texture
 
-from evergraph.apps.matching import hpatches, photographs, render, stereo, tartanair
+from evergraph.apps.matching import sources, tartanair
 from evergraph.apps.matching.homography import Views, album_pairs, pairs, photometric
 from evergraph.apps.matching.sources import judged_pairs, layout_of, video_pairs
 from evergraph.apps.matching.truth import warp
+from experiments import matching_render as render
+from experiments import matching_stereo as stereo
 
 SMALL = Views(size=(96, 72), points=40, difficulty=0.3, noise=0.2, matches=4)
 
@@ -98,19 +100,19 @@ def test_images_without_structure_are_refused():
 
 def test_splits_never_share_a_picture():
     for seed in range(5):
-        parts = photographs.split(seed)
+        parts = sources.split(seed)
         names = [*parts.train, *parts.validation, *parts.test, *parts.surfaces]
-        assert len(names) == len(set(names)) == len(photographs.SCENES + photographs.SURFACES)
-        assert set(parts.test) <= set(photographs.SCENES)
-    tested = {name for seed in range(5) for name in photographs.split(seed).test}
+        assert len(names) == len(set(names)) == len(sources.SCENES + sources.SURFACES)
+        assert set(parts.test) <= set(sources.SCENES)
+    tested = {name for seed in range(5) for name in sources.split(seed).test}
     assert len(tested) >= 6
 
 
 def test_every_bundled_picture_can_be_read():
-    for name in (*photographs.SCENES, *photographs.SURFACES):
-        assert min(photographs.photograph(name).shape[:2]) > 100
+    for name in (*sources.SCENES, *sources.SURFACES):
+        assert min(sources.photograph(name).shape[:2]) > 100
     with pytest.raises(ValueError, match=r"no picture 'none\.png'"):
-        photographs.photograph("none.png")
+        sources.photograph("none.png")
 
 
 # -- depth and poses ----------------------------------------------------------------------------
@@ -245,12 +247,12 @@ def test_hpatches_layout(tmp_path):
     np.savetxt(scene / "H_1_2", homography)
     assert layout_of(tmp_path) == "hpatches"
     for side in (128, 96):
-        pair = next(iter(hpatches.scene_pairs(scene, short_side=side, points=60)))
+        pair = next(iter(sources.hpatches_pairs(scene, short_side=side, points=60)))
         true = pair.true_matches()
         assert (true >= 0).sum() > 20
     (scene / "H_1_2").write_text("1 2 3")
     with pytest.raises(ValueError, match="9 numbers of a homography, got 3"):
-        next(iter(hpatches.scene_pairs(scene)))
+        next(iter(sources.hpatches_pairs(scene)))
 
 
 def test_disparity_there_and_back():

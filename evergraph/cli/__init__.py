@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.cli import bench
 from evergraph import __version__
 from evergraph.cli.action import action
-from experiments.action_cli import bench_action, bench_action_stream, paper_action
-from benchmarks.cli import bench
 from evergraph.cli.learn import compare, datasets, run, tune
 from evergraph.cli.match import match
+from experiments.action_cli import bench_action, bench_action_stream, paper_action
 from experiments.match_results import (
     bench_matching,
     match_compare,
+    match_render,
     match_stream,
     paper_matching,
 )
@@ -47,6 +48,7 @@ bench.command("action-stream")(bench_action_stream)
 paper.command("action")(paper_action)
 match.command("compare")(match_compare)
 match.command("stream")(match_stream)
+match.command("render")(match_render)
 paper.command("matching")(paper_matching)
 bench.command("matching")(bench_matching)
 app.add_typer(action, name="action")

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from evergraph.cli.console import AsJson, Out, complaints, progress, publish, use_threads
-from experiments.match_tables import method_table, number_table
 from evergraph.evaluate.evidence import provenance
+from evergraph.extras import require
+from experiments.match_tables import method_table, number_table
 
 if TYPE_CHECKING:
     from evergraph.apps.matching.matcher import Matcher
@@ -58,8 +59,7 @@ def match_pair(
     with complaints():
         import numpy as np
 
-        from evergraph.apps.matching.images import read_image, to_color
-        from experiments.matching_figures import draw_matches
+        from evergraph.apps.matching.images import draw_matches, read_image, to_color
 
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
@@ -254,28 +254,6 @@ def match_evaluate(
     publish(result, as_json, out, lambda: method_table(rows))
 
 
-@match.command("render")
-def match_render(
-    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
-    sequences: Annotated[int, typer.Option(min=1, help="Of each category.")] = 2,
-    frames: Annotated[int, typer.Option(min=2, help="Of each sequence.")] = 12,
-    width: Annotated[int, typer.Option(min=32, help="Of the images; height is 3/4.")] = 320,
-    seed: Annotated[int, typer.Option(help="Of scenes, cameras and noise.")] = 0,
-) -> None:
-    """Render textured scenes in TartanAir's layout: indoor, outdoor, dark and hard.
-
-    OUT/CATEGORY/Easy/P### holds image_left, depth_left and pose_left.txt, ready for `match train`,
-    `match evaluate`, `match video` and `paper matching`.
-    """
-    with complaints(), progress(False) as shown:
-        from evergraph.apps.matching.render import CATEGORIES
-        from experiments.matching_table7 import render_sequences
-
-        task = shown.add_task("rendering", total=len(CATEGORIES) * sequences)
-        render_sequences(out, sequences, frames, seed, width, lambda: shown.advance(task))
-    Console().print(f"{len(CATEGORIES) * sequences} sequences are in {out}/", style="dim")
-
-
 def open_matcher(
     path: Path | None,
     detector: str | None,
@@ -297,7 +275,5 @@ def open_matcher(
 
 def quiet_threads() -> None:
     """One thread for torch and for OpenCV: small images are quickest so."""
-    import cv2
-
     use_threads(1)
-    cv2.setNumThreads(1)
+    require("cv2", "matching").setNumThreads(1)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.apps.matching.assignment import Matches, best_cut, one_to_one, sorted_matches
 from evergraph.apps.matching.candidates import CandidateGraph, Proposal, propose
-from evergraph.apps.matching.decide import Matches, best_cut, one_to_one, sorted_matches
 from evergraph.apps.matching.features import ImageFeatures, canonical_order
 from evergraph.apps.matching.network import CandidateNetwork, probability
 
@@ -40,7 +40,7 @@ class CandidateArrangement:
     Attributes:
         network: scores candidates.
         threshold: least probability of a match; None cuts every pair where F1 is expected to be
-            largest, see `decide.best_cut`.
+            largest, see `assignment.best_cut`.
         beyond: true matches for each that is among the candidates, for that cut; 1 leaves out of
             the account those that no candidate proposes.
         proposal: how candidates are proposed.

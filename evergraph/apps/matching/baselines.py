@@ -1,4 +1,4 @@
-"""What is there without learning: nearest neighbors, the ratio test, GMS and AdaLAM."""
+"""Baselines without learning: nearest neighbors, the ratio test, GMS and AdaLAM."""
 
 from __future__ import annotations
 
@@ -8,23 +8,31 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.decide import Matches, sorted_matches
+from evergraph.apps.matching.assignment import Matches, sorted_matches
 from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.truth import Pair
+from evergraph.extras import require
+
+cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
 Baseline = Callable[[Pair], Matches]
-RATIOS = tuple(round(0.7 + 0.025 * step, 3) for step in range(13))  # 0.7 to 1
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """Nearest neighbors of all points by descriptor."""
+    """Nearest neighbors by descriptor, `(N,)` each.
+
+    Attributes:
+        first, second: indices of the keypoints.
+        similarity: cosine of the descriptors.
+        ratio: distance divided by that to the second nearest neighbor.
+        mutual: whether the keypoints are nearest neighbors of each other.
+    """
 
     first: Array
     second: Array
@@ -34,7 +42,7 @@ class Nearest:
 
 
 def nearest(first: ImageFeatures, second: ImageFeatures) -> Nearest:
-    """Each point of the first image with the most similar one of the second."""
+    """Find the nearest neighbor of each keypoint of the first image in the second."""
     if not len(first) or not len(second):
         none = np.zeros(0)
         return Nearest(none.astype(int), none.astype(int), none, none, none.astype(bool))
@@ -50,18 +58,13 @@ def nearest(first: ImageFeatures, second: ImageFeatures) -> Nearest:
 
 
 def nearest_neighbor(pair: Pair) -> Matches:
-    """The paper's rule: the most similar point, no check; confidence is the cosine."""
+    """Nearest neighbors without a check, as in the paper; confidence is the cosine."""
     found = nearest(pair.first, pair.second)
     return sorted_matches(found.first, found.second, found.similarity)
 
 
-def mutual_nearest_neighbor(pair: Pair) -> Matches:
-    """The most similar point, if that holds both ways."""
-    return ratio_test(pair, 1.0)
-
-
 def ratio_test(pair: Pair, ratio: float, mutual: bool = True) -> Matches:
-    """Mutual nearest neighbors that are so much closer than the second nearest (Lowe)."""
+    """Nearest neighbors whose distance ratio to the second nearest is at most `ratio` (Lowe)."""
     found = nearest(pair.first, pair.second)
     kept = (found.ratio <= ratio) & (found.mutual | (not mutual))
     return sorted_matches(found.first[kept], found.second[kept], 1 - 0.5 * found.ratio[kept])
@@ -84,71 +87,51 @@ def gms(pair: Pair, threshold: float = 6.0) -> Matches:
         pair.size, pair.size, points0, points1, proposed,
         withRotation=True, withScale=True, thresholdFactor=threshold,
     )  # fmt: skip
-    first, second = (np.array([getattr(m, name) for m in kept], int) for name in ENDS)
+    first = np.array([match.queryIdx for match in kept], int)
+    second = np.array([match.trainIdx for match in kept], int)
     return sorted_matches(first, second, found.similarity[first])
 
 
-ENDS = ("queryIdx", "trainIdx")
-ADALAM_GRID: tuple[dict[str, Any], ...] = tuple(
-    {"search_expansion": reach, "min_inliers": least, "min_confidence": sure}
-    for reach, least in ((8, 4), (4, 4), (8, 6))
-    for sure in (50, 200)
-)
-"""Settings that AdaLAM is tuned over."""
-
-
 def adalam(pair: Pair, settings: dict[str, Any] | None = None) -> Matches:
-    """Adaptive locally-affine matching (Cavalli et al. 2020), from kornia."""
-    from kornia.feature.adalam import AdalamFilter
-    from kornia.feature.adalam.adalam import get_adalam_default_config
+    """Adaptive locally-affine matching (Cavalli et al. 2020), from kornia.
 
-    none = np.zeros(0, int)
+    Args:
+        pair: two images.
+        settings: changes to kornia's default configuration.
+    """
+    kornia = require("kornia.feature.adalam", "adalam")
     if len(pair.first) < 4 or len(pair.second) < 4:
+        none = np.zeros(0, int)
         return sorted_matches(none, none, np.zeros(0))
-    config = {**get_adalam_default_config(), **(settings or {}), "device": torch.device("cpu")}
-    sides = [_for_adalam(side) for side in (pair.first, pair.second)]
-    with torch.random.fork_rng():  # it draws from the global randomness
+    default = kornia.get_adalam_default_config()
+    matcher = kornia.AdalamFilter({**default, **(settings or {}), "device": torch.device("cpu")})
+    (k1, d1, o1, s1), (k2, d2, o2, s2) = (_tensors(side) for side in (pair.first, pair.second))
+    shape = pair.size[::-1]
+    with torch.random.fork_rng():  # AdaLAM draws from the global generator
         torch.manual_seed(0)
-        found, distance = AdalamFilter(config).match_and_filter(
-            sides[0]["points"], sides[1]["points"], sides[0]["table"], sides[1]["table"],
-            pair.size[::-1], pair.size[::-1],
-            sides[0]["turn"], sides[1]["turn"], sides[0]["scale"], sides[1]["scale"],
-            return_dist=True,
-        )  # fmt: skip
+        found, distance = matcher.match_and_filter(
+            k1, k2, d1, d2, shape, shape, o1, o2, s1, s2, return_dist=True
+        )
     index = found.numpy().reshape(-1, 2)
     return sorted_matches(index[:, 0], index[:, 1], 1 - 0.5 * distance.numpy().reshape(-1))
 
 
-def _for_adalam(side: ImageFeatures) -> dict[str, torch.Tensor]:
-    """The points as AdaLAM wants them: orientations in degrees."""
-    return {
-        "points": torch.from_numpy(side.keypoints).float(),
-        "table": torch.from_numpy(side.descriptors).float(),
-        "turn": torch.from_numpy(np.rad2deg(side.orientations)).float(),
-        "scale": torch.from_numpy(side.scales).float(),
-    }
-
-
-def variants() -> dict[str, dict[str, Baseline]]:
-    """Every baseline with all settings that validation pairs choose from."""
-    out: dict[str, dict[str, Baseline]] = {
-        "nearest neighbor": {"": nearest_neighbor},
-        "mutual nearest neighbor": {"": mutual_nearest_neighbor},
-        "ratio test": {
-            f"ratio {ratio}{', mutual' * mutual}": partial(ratio_test, ratio=ratio, mutual=mutual)
-            for ratio in RATIOS
-            for mutual in (False, True)
-        },
-    }
-    if hasattr(cv2, "xfeatures2d") and hasattr(cv2.xfeatures2d, "matchGMS"):
-        out["GMS"] = {f"threshold {t}": partial(gms, threshold=t) for t in (2.0, 6.0)}
-    if find_spec("kornia") is not None:
-        tuned = {str(settings): partial(adalam, settings=settings) for settings in ADALAM_GRID}
-        out["AdaLAM"] = {"default": adalam, **tuned}
-    return out
+def _tensors(side: ImageFeatures) -> list[torch.Tensor]:
+    """Keypoints, descriptors, orientations in degrees and scales, as AdaLAM takes them."""
+    turn = np.rad2deg(side.orientations)
+    parts = (side.keypoints, side.descriptors, turn, side.scales)
+    return [torch.from_numpy(part).float() for part in parts]
 
 
 def settled() -> dict[str, Baseline]:
-    """Every baseline with a setting that validation pairs chose, for tables without tuning."""
-    kept = {"ratio test": "ratio 0.875, mutual", "GMS": "threshold 2.0", "AdaLAM": "default"}
-    return {method: settings[kept.get(method, "")] for method, settings in variants().items()}
+    """The baselines that are installed, with settings chosen on validation pairs."""
+    out: dict[str, Baseline] = {
+        "nearest neighbor": nearest_neighbor,
+        "mutual nearest neighbor": partial(ratio_test, ratio=1.0),
+        "ratio test": partial(ratio_test, ratio=0.875),
+    }
+    if hasattr(cv2, "xfeatures2d") and hasattr(cv2.xfeatures2d, "matchGMS"):
+        out["GMS"] = partial(gms, threshold=2.0)
+    if find_spec("kornia") is not None:
+        out["AdaLAM"] = adalam
+    return out

@@ -1,29 +1,22 @@
-"""Candidate matches as the items of a graph: "feature matching becomes edge prediction".
+"""Candidate matches as the nodes of a graph: "feature matching becomes edge prediction".
 
-Every point of the first image proposes its few most similar points of the second, and one that
-lies where the most trusted match nearby, with those that agree with it, would put it. Candidates
-whose points lie close together are neighbors, and the weight of their edge tells how well the
-similarity transform of one (from scales and orientations) predicts the other's displacement.
+Every keypoint of the first image proposes the keypoints of the second with the most similar
+descriptors, and those closest to the position that an affine map fitted to confident matches
+nearby predicts. Candidates whose keypoints lie close together are neighbors; the weight of their
+edge says how well the similarity transform of each (from scales and orientations) predicts the
+displacement of the other. Positions are complex numbers, so that a similarity transform is one
+product.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from evergraph.apps.matching.agreement import (
-    REACH,
-    affine,
-    agreement,
-    change,
-    correction,
-    nearest,
-    plane,
-)
 from evergraph.apps.matching.features import ImageFeatures
 
 Array = NDArray[Any]
@@ -33,7 +26,9 @@ NAMES = (
     "close support", "close vote", "consensus", "off the guide", "guide",
 )  # fmt: skip
 NUM_FEATURES = len(NAMES)
-SHARPEN = 6  # the power that turns a weight into that of an agreement six times as close
+SHARPEN = 6  # exponent of the edge weights in affine fits, which tolerate smaller deviations
+REACH = 40.0  # pixels, the unit of length in affine fits
+RIDGE = 0.1  # regularization of affine fits
 
 
 @dataclass(frozen=True)
@@ -41,12 +36,12 @@ class Proposal:
     """How candidates are proposed and connected.
 
     Attributes:
-        candidates: of each point, by descriptor.
-        guided: of each point, by place.
-        nearby: points whose candidates may become neighbors.
-        neighbors: of each candidate, those with the largest weights.
-        slack: share of a displacement that may be mispredicted.
-        tolerance: pixels that may be mispredicted.
+        candidates: per keypoint, by descriptor.
+        guided: per keypoint, by predicted position.
+        nearby: nearest keypoints whose candidates may become neighbors.
+        neighbors: per candidate, those with the largest weights.
+        slack: prediction error that is tolerated, as a share of the displacement.
+        tolerance: prediction error that is tolerated in addition, in pixels.
     """
 
     candidates: int = 2
@@ -57,7 +52,7 @@ class Proposal:
     tolerance: float = 3.0
 
     def __post_init__(self) -> None:
-        """Reject what proposes nothing."""
+        """Check the ranges."""
         for name in ("candidates", "nearby", "neighbors"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -67,13 +62,13 @@ class Proposal:
 
 @dataclass(frozen=True)
 class CandidateGraph:
-    """E candidate matches and their neighbors.
+    """E candidate matches with K neighbors each.
 
     Attributes:
-        first, second: `(E,)` the points that a candidate connects.
+        first, second: `(E,)` indices of the keypoints that a candidate connects.
         features: `(E, 21)` float32, see `NAMES`.
-        index: `(E, K)` neighbors of each candidate; itself where there are fewer.
-        weight: `(E, K)` float32 in 0..1; 0 where there are fewer.
+        index: `(E, K)` neighbors of each candidate, padded with the candidate itself.
+        weight: `(E, K)` float32 in 0..1, padded with 0.
     """
 
     first: Array
@@ -91,119 +86,161 @@ def propose(
     second: ImageFeatures,
     how: Proposal = Proposal(),  # noqa: B008
 ) -> CandidateGraph:
-    """The candidate graph of two images."""
+    """Build the candidate graph of two images."""
     if len(first) and len(second) and first.descriptors.shape[1] != second.descriptors.shape[1]:
         raise ValueError(
             "descriptors of both images must have the same width, got "
             f"{first.descriptors.shape[1]} and {second.descriptors.shape[1]}"
         )
     if not len(first) or len(second) < 2:
-        return _no_candidates(how.neighbors)
-    similarity = first.descriptors @ second.descriptors.T
-    count = min(how.candidates, len(second))
-    chosen, top = _largest(similarity, min(count + 1, len(second)))
-    seeds = np.arange(len(first))
-    look = _Look(similarity, top)
-    around = nearest(first.keypoints, how.nearby)
-    trust = look.at(seeds, chosen[:, 0])["trust"]
-    guide = _guide(first, second, chosen[:, 0], trust, around, how)
-    extra = _by_place(second, guide.place, chosen[:, :count], how.guided)
-    chosen = np.concatenate([chosen[:, :count], extra], 1)
-    i, j = np.repeat(seeds, chosen.shape[1]), chosen.reshape(-1)
-    looks = look.at(i, j)
-    ratio, turn = change(first, second, i, j)
-    turned = np.exp(ratio + 1j * turn).astype(np.complex64)
-    by_place = np.tile(np.arange(chosen.shape[1]) >= count, len(first))
-    turned = np.where(by_place & (guide.trust[i] > 0), guide.turned[i], turned)
-    place, target = plane(first.keypoints)[i], plane(second.keypoints)[j]
-    index, weight, total = _neighbors(around, i, j, place, target, turned, how)
-    trust = looks["trust"][index]
+        none, index = np.zeros(0, np.int64), np.zeros((0, how.neighbors), np.int64)
+        table = np.zeros((0, NUM_FEATURES), np.float32)
+        return CandidateGraph(none, none, table, index, index.astype(np.float32))
+    look = _Appearance(first, second, how.candidates)
+    around = _nearest(first.keypoints, how.nearby)
+    predicted, linear, support = _guide(first, second, look, around, how)
+    chosen = look.ranked[:, : how.candidates]
+    count = chosen.shape[1]
+    chosen = np.concatenate([chosen, _by_position(second, predicted, chosen, how.guided)], 1)
+    i, j = np.repeat(np.arange(len(first)), chosen.shape[1]), chosen.reshape(-1)
+    motion = _motion(first, second, i, j)
+    guided = np.tile(np.arange(chosen.shape[1]) >= count, len(first)) & (support[i] > 0)
+    motion = replace(motion, linear=np.where(guided, linear[i], motion.linear))
+    index, weight, total = _neighbors(around, i, j, motion, how)
+    cues = look.cues(i, j)
+    confidence = cues["confidence"][index]
     close = weight**SHARPEN
-    off = np.abs(correction(place, target, turned, index, close * trust)[0])
-    where = _places(first.keypoints[i], second.keypoints[j], first, second)
+    off = np.abs(motion.fit_affine(index, close * confidence)[0])
     columns = [
-        *(looks[name] for name in ("similarity", "row", "column", "rank", "mutual")),
-        ratio, np.sin(turn), np.cos(turn), *where.T, np.log1p(total),
-        *(np.log1p(part.sum(1)) for part in (weight * trust, close, close * trust)),
+        *(cues[name] for name in ("similarity", "row", "column", "rank", "mutual")),
+        motion.log_scale, np.sin(motion.rotation), np.cos(motion.rotation),
+        *_positions(first, second, i, j).T, np.log1p(total),
+        *(np.log1p(w.sum(1)) for w in (weight * confidence, close, close * confidence)),
         np.log1p(off / how.tolerance),
-        np.log1p(np.abs(target - guide.place[i]) / how.tolerance), np.log1p(guide.trust[i]),
+        np.log1p(np.abs(motion.target - predicted[i]) / how.tolerance), np.log1p(support[i]),
     ]  # fmt: skip
-    table = np.stack(columns, 1).astype(np.float32)
-    return CandidateGraph(i, j, table, index, weight)
+    return CandidateGraph(i, j, np.stack(columns, 1).astype(np.float32), index, weight)
 
 
-class _Look:
-    """How much points look alike, and how far they stand out from the alternatives."""
+class _Appearance:
+    """Similarity of descriptors, and how far a match stands out from its alternatives."""
 
-    def __init__(self, similarity: Array, top: Array) -> None:
-        self.similarity, self.top = similarity, top
-        self.best, self.next_best = _two_largest_of_columns(similarity)
+    def __init__(self, first: ImageFeatures, second: ImageFeatures, candidates: int) -> None:
+        self.similarity = first.descriptors @ second.descriptors.T
+        self.ranked, self.top = _largest(self.similarity, candidates + 1)
+        if len(first) == 1:
+            self.best, self.next_best = self.similarity[0], np.full_like(self.similarity[0], -1)
+        else:
+            two = np.partition(self.similarity, len(first) - 2, axis=0)[-2:]
+            self.best, self.next_best = two[1], two[0]
 
-    def at(self, i: Array, j: Array) -> dict[str, Array]:
-        """What descriptors tell of candidates."""
+    def cues(self, i: Array, j: Array) -> dict[str, Array]:
+        """Features of candidates from descriptors only, and a confidence in 0..1."""
         top, s = self.top, self.similarity[i, j]
         rank = (s[:, None] < top[i]).sum(1)
         leads = s >= self.best[j]
-        rival_row = np.where(rank == 0, top[i, 1], top[i, 0])
-        rival_column = np.where(leads, self.next_best[j], self.best[j])
-        row, column = (
-            np.clip(_distance(s) / _distance(rival) - 1, -1, 2)
-            for rival in (rival_row, rival_column)
+        rivals = (
+            np.where(rank == 0, top[i, 1], top[i, 0]),
+            np.where(leads, self.next_best[j], self.best[j]),
         )
-        trust = 1 / (1 + np.exp(8 * (np.maximum(row, column) + 0.1)))
+        row, column = (np.clip(_distance(s) / _distance(other) - 1, -1, 2) for other in rivals)
+        confidence = 1 / (1 + np.exp(8 * (np.maximum(row, column) + 0.1)))
         return {
             "similarity": s, "row": row, "column": column, "rank": rank / 2,
-            "mutual": ((rank == 0) & leads).astype(np.float32), "trust": trust.astype(np.float32),
+            "mutual": ((rank == 0) & leads).astype(np.float32),
+            "confidence": confidence.astype(np.float32),
         }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Guide:
-    """Where points should be by what is around them, `(N0,)` each.
+class _Motion:
+    """The similarity transforms of E matches, `(E,)` each.
 
     Attributes:
-        place: in the second image, as complex numbers.
-        turned: scale and rotation there.
-        trust: sum of the weights of those who say so.
+        source, target: positions in the two images, complex.
+        log_scale: logarithm of the ratio of scales.
+        rotation: difference of orientations.
+        linear: scale and rotation as one complex factor.
     """
 
-    place: Array
-    turned: Array
-    trust: Array
+    source: Array
+    target: Array
+    log_scale: Array
+    rotation: Array
+    linear: Array
+
+    def agreement(self, others: Array, how: Proposal) -> Array:
+        """How well matches and `others` `(E, K)` predict each other, 0..1."""
+        moved0 = self.source[others] - self.source[:, None]
+        moved1 = self.target[others] - self.target[:, None]
+        length = np.abs(moved1)
+        strain = np.zeros(moved0.shape, np.float32)
+        for linear in (self.linear[:, None], self.linear[others]):
+            predicted = linear * moved0
+            allowed = how.slack * (np.abs(predicted) + length) + how.tolerance
+            strain += np.square(np.abs(predicted - moved1) / allowed)
+        return np.exp(-strain)
+
+    def fit_affine(self, index: Array, weight: Array) -> Array:
+        """Correct each transform to an affine map by weighted least squares on neighbors.
+
+        Returns `(3, E)`, complex: an offset in pixels, and what is added per `REACH` pixels along
+        x and along y.
+        """
+        moved = self.source[index] - self.source[:, None]
+        residual = self.target[index] - self.target[:, None] - self.linear[:, None] * moved
+        x, y = moved.real / REACH, moved.imag / REACH
+        columns = np.stack([np.ones_like(x), x, y], -1)  # (E, K, 3)
+        weighted = columns * weight[..., None]
+        square = np.einsum("eka,ekb->eab", weighted, columns) + RIDGE * np.eye(3, dtype=np.float32)
+        right = np.einsum("eka,ek->ea", weighted, residual)
+        return np.asarray(np.linalg.solve(square, right[..., None])[..., 0].T)
+
+
+def _motion(first: ImageFeatures, second: ImageFeatures, i: Array, j: Array) -> _Motion:
+    source, target = _complex(first.keypoints)[i], _complex(second.keypoints)[j]
+    log_scale = np.log(second.scales[j] / first.scales[i])
+    rotation = second.orientations[j] - first.orientations[i]
+    linear = np.exp(log_scale + 1j * rotation).astype(np.complex64)
+    return _Motion(source, target, log_scale, rotation, linear)
+
+
+def _affine(linear: Array, added: Array, moved: Array) -> Array:
+    """Apply a transform with the correction of `_Motion.fit_affine` to displacements."""
+    offset, x, y = added
+    return np.asarray(linear * moved + offset + x * (moved.real / REACH) + y * (moved.imag / REACH))
 
 
 def _guide(
-    first: ImageFeatures,
-    second: ImageFeatures,
-    partner: Array,
-    trust: Array,
-    around: Array,
-    how: Proposal,
-) -> _Guide:
-    """Predict every point by the nearest descriptors' best supported affine map nearby."""
-    rows = np.arange(len(first))
-    ratio, turn = change(first, second, rows, partner)
-    turned = np.exp(ratio + 1j * turn).astype(np.complex64)
-    place, target = plane(first.keypoints), plane(second.keypoints)[partner]
-    index, weight, _ = _neighbors(around, rows, partner, place, target, turned, how)
-    weight = weight**SHARPEN * trust[index]
-    support = weight.sum(1) * trust
-    added = correction(place, target, turned, index, weight)
-    fitted = affine(turned[:, None], added[..., None], place[index] - place[:, None])
-    missed = np.abs(target[index] - target[:, None] - fitted)
-    weight = weight / (1 + np.square(missed / how.tolerance))
-    added = correction(place, target, turned, index, weight)  # those that are off count less
+    first: ImageFeatures, second: ImageFeatures, look: _Appearance, around: Array, how: Proposal
+) -> tuple[Array, Array, Array]:
+    """Predict the position of each keypoint from the best supported affine map nearby.
+
+    Affine maps are fitted to the nearest neighbors by descriptor, twice: the second time, those
+    far from the first fit count less. Returns `(N0,)` each: the position in the second image and
+    scale with rotation there, both complex, and the sum of the weights behind the prediction.
+    """
+    rows, partner = np.arange(len(first)), look.ranked[:, 0]
+    confidence = look.cues(rows, partner)["confidence"]
+    motion = _motion(first, second, rows, partner)
+    source, target, linear = motion.source, motion.target, motion.linear
+    index, weight, _ = _neighbors(around, rows, partner, motion, how)
+    weight = weight**SHARPEN * confidence[index]
+    support = weight.sum(1) * confidence
+    added = motion.fit_affine(index, weight)
+    fitted = _affine(linear[:, None], added[..., None], source[index] - source[:, None])
+    residual = np.abs(target[index] - target[:, None] - fitted)
+    added = motion.fit_affine(index, weight / (1 + np.square(residual / how.tolerance)))
     near = np.concatenate([rows[:, None], index], 1)
-    far = np.abs(place[near] - place[:, None])
-    best = (support[near] / (1 + far / REACH)).argmax(1)
-    seed = near[rows, best]
-    there = target[seed] + affine(turned[seed], added[:, seed], place - place[seed])
-    local = turned[seed] + (added[1, seed] - 1j * added[2, seed]) / (2 * REACH)
-    return _Guide(there, local.astype(np.complex64), support[seed])
+    distance = np.abs(source[near] - source[:, None])
+    seed = near[rows, (support[near] / (1 + distance / REACH)).argmax(1)]
+    there = target[seed] + _affine(linear[seed], added[:, seed], source - source[seed])
+    local = linear[seed] + (added[1, seed] - 1j * added[2, seed]) / (2 * REACH)
+    return there, local.astype(np.complex64), support[seed]
 
 
-def _by_place(second: ImageFeatures, there: Array, taken: Array, count: int) -> Array:
-    """The points closest to where each should be that are not taken yet, `(N0, count)`."""
+def _by_position(second: ImageFeatures, there: Array, taken: Array, count: int) -> Array:
+    """The keypoints closest to predicted positions that are not taken yet, `(N0, count)`."""
     count = min(count, len(second) - taken.shape[1])
     if count < 1:
         return np.zeros((len(taken), 0), np.int64)
@@ -215,46 +252,20 @@ def _by_place(second: ImageFeatures, there: Array, taken: Array, count: int) -> 
     return np.take_along_axis(found, order, 1)
 
 
-def _largest(table: Array, count: int) -> tuple[Array, Array]:
-    """Columns and values of the largest entries of each row, in order."""
-    count = min(count, table.shape[1])
-    order = np.argpartition(-table, count - 1, axis=1)[:, :count]
-    values = np.take_along_axis(table, order, 1)
-    inner = np.lexsort((order, -values), axis=1)
-    return np.take_along_axis(order, inner, 1), np.take_along_axis(values, inner, 1)
-
-
-def _two_largest_of_columns(table: Array) -> tuple[Array, Array]:
-    if len(table) == 1:
-        return table[0], np.full_like(table[0], -1)
-    two = np.partition(table, len(table) - 2, axis=0)[-2:]
-    return two[1], two[0]
-
-
-def _distance(similarity: Array) -> Array:
-    return np.asarray(np.sqrt(np.maximum(2 - 2 * similarity, 1e-4)))
-
-
 def _neighbors(
-    around: Array,
-    i: Array,
-    j: Array,
-    place: Array,
-    target: Array,
-    turned: Array,
-    how: Proposal,
+    around: Array, i: Array, j: Array, motion: _Motion, how: Proposal
 ) -> tuple[Array, Array, Array]:
-    """Neighbors of all candidates, their weights, and the sum of all weights in reach."""
+    """Neighbors of all candidates, their weights, and the sum over all candidates nearby."""
     per = len(i) // len(around)
     weight = np.zeros((len(i), 0), np.float32)
     others = np.zeros((len(i), 0), np.int64)
     if around.shape[1]:
         others = (around[:, :, None] * per + np.arange(per)).reshape(len(around), -1)[i]
-        weight = agreement(place, target, turned, others, how.slack, how.tolerance)
+        weight = motion.agreement(others, how)
         weight *= (j[others] != j[:, None]) & (i[others] != i[:, None])
     total = weight.sum(1)
-    if weight.shape[1] < how.neighbors:  # few points: fill up with a neighbor that weighs nothing
-        missing = how.neighbors - weight.shape[1]
+    missing = how.neighbors - weight.shape[1]
+    if missing > 0:
         weight = np.pad(weight, ((0, 0), (0, missing)))
         own = np.broadcast_to(np.arange(len(i))[:, None], (len(i), missing))
         others = np.concatenate([others, own], 1)
@@ -263,16 +274,35 @@ def _neighbors(
     return index, kept, total
 
 
-def _places(here: Array, there: Array, first: ImageFeatures, second: ImageFeatures) -> Array:
-    """Positions and displacement in units of the first image's spread, from the middles."""
-    middle0, middle1 = first.keypoints.mean(0), second.keypoints.mean(0)
-    spread = max(float(np.abs(first.keypoints - middle0).max()), 1.0)
-    p0, p1 = (here - middle0) / spread, (there - middle1) / spread
+def _positions(first: ImageFeatures, second: ImageFeatures, i: Array, j: Array) -> Array:
+    """Centered positions and displacements `(E, 6)`, in units of the first image's extent."""
+    center0, center1 = first.keypoints.mean(0), second.keypoints.mean(0)
+    extent = max(float(np.abs(first.keypoints - center0).max()), 1.0)
+    p0 = (first.keypoints[i] - center0) / extent
+    p1 = (second.keypoints[j] - center1) / extent
     return np.concatenate([p0, p1, p1 - p0], 1)
 
 
-def _no_candidates(neighbors: int) -> CandidateGraph:
-    none = np.zeros(0, np.int64)
-    table = np.zeros((0, NUM_FEATURES), np.float32)
-    index = np.zeros((0, neighbors), np.int64)
-    return CandidateGraph(none, none, table, index, index.astype(np.float32))
+def _nearest(points: Array, count: int) -> Array:
+    """The nearest other points of each, `(N, count)` or fewer."""
+    count = min(count, len(points) - 1)
+    if not count:
+        return np.zeros((len(points), 0), np.int64)
+    return np.asarray(cKDTree(points).query(points, count + 1)[1])[:, 1:]
+
+
+def _largest(table: Array, count: int) -> tuple[Array, Array]:
+    """Columns and values of the largest entries of each row, in descending order."""
+    count = min(count, table.shape[1])
+    order = np.argpartition(-table, count - 1, axis=1)[:, :count]
+    values = np.take_along_axis(table, order, 1)
+    inner = np.lexsort((order, -values), axis=1)
+    return np.take_along_axis(order, inner, 1), np.take_along_axis(values, inner, 1)
+
+
+def _complex(points: Array) -> Array:
+    return np.asarray(points[:, 0] + 1j * points[:, 1], np.complex64)
+
+
+def _distance(similarity: Array) -> Array:
+    return np.asarray(np.sqrt(np.maximum(2 - 2 * similarity, 1e-4)))

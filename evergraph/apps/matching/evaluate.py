@@ -1,4 +1,4 @@
-"""How good matches are: precision, recall and F1, the paper's error, and what geometry gains."""
+"""Metrics: precision, recall, F1, the paper's mean error, and AUC of homography and pose."""
 
 from __future__ import annotations
 
@@ -6,35 +6,36 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.decide import Matches
+from evergraph.apps.matching.assignment import Matches
 from evergraph.apps.matching.truth import PIXELS, Pair
+from evergraph.extras import require
+
+cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
 Match = Callable[[Pair], Matches]
-STRONGEST = 150  # matches of a pair that the paper's error looks at
-CORNERS = (1.0, 3.0, 5.0)  # pixels
-ANGLES = (5.0, 10.0, 20.0)  # degrees
-TOLERANCES = tuple(round(0.25 * step, 2) for step in range(1, 41))  # pixels, up to 10
+STRONGEST = 150  # most confident matches of a pair, which the paper's error averages
+CORNERS = (1.0, 3.0, 5.0)  # pixels, limits of the AUC of corner errors
+ANGLES = (5.0, 10.0, 20.0)  # degrees, limits of the AUC of pose errors
 
 
 @dataclass(frozen=True)
 class Score:
-    """What is known of the matches of one pair.
+    """Metrics of one pair.
 
     Attributes:
-        precision: share of the judged matches that lie within 3 pixels of the truth; 0 if there
-            are none.
+        precision: share of the judged matches with an error of at most 3 pixels; 0 if there are
+            none.
         recall: share of the true matches that were found; NaN if there are none.
-        errors: of the most confident 150 matches in pixels, hidden points included: what the
-            paper averages.
-        corner: mean error of the corners in pixels under homographies from all matches (DLT) and
-            from a robust estimate (MAGSAC); None if the pair is not of a plane.
-        angle: larger of the errors of rotation and direction, in degrees, under a robust
-            essential matrix; None if the motion is unknown.
+        errors: errors of the 150 most confident matches in pixels, occluded keypoints included, as
+            the paper averages them.
+        corner: mean corner error in pixels of homographies estimated by DLT and by MAGSAC; None
+            without a true homography.
+        angle: larger of the errors of rotation and translation direction, in degrees, of an
+            estimated essential matrix; None without a true motion.
     """
 
     precision: float
@@ -45,12 +46,12 @@ class Score:
 
 
 def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
-    """Judge the matches of a pair; `geometry` also estimates its homography or motion."""
+    """Score the matches of a pair; `geometry` also estimates its homography or motion."""
     judged = pair.truth.judged[matches.first]
     first, second = matches.first[judged], matches.second[judged]
     right = pair.error(first, second) <= PIXELS
     truth = pair.true_matches()
-    there = int((truth >= 0).sum())
+    total = int((truth >= 0).sum())
     found = int((truth[first] == second).sum())
     top = matches.strongest(STRONGEST)
     errors = pair.error(top.first, top.second)
@@ -61,7 +62,7 @@ def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
         angle = pose_error(pair, matches)
     return Score(
         float(right.mean()) if len(right) else 0.0,
-        found / there if there else float("nan"),
+        found / total if total else float("nan"),
         errors[np.isfinite(errors)],
         corner,
         angle,
@@ -69,12 +70,12 @@ def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
 
 
 def evaluate(pairs: Iterable[Pair], match: Match, geometry: bool = False) -> dict[str, Any]:
-    """Judge a matcher on many pairs."""
+    """Score a matcher on many pairs."""
     return summarize([judge(pair, match(pair), geometry) for pair in pairs])
 
 
 def summarize(scores: Sequence[Score]) -> dict[str, Any]:
-    """Means over the pairs that have true matches; F1 is that of the mean precision and recall."""
+    """Mean over the pairs that have true matches; F1 of mean precision and mean recall."""
     usable = [score for score in scores if not np.isnan(score.recall)]
     if not usable:
         raise ValueError(f"none of the {len(scores)} pairs has any true match to look for")
@@ -101,15 +102,8 @@ def summarize(scores: Sequence[Score]) -> dict[str, Any]:
     return out
 
 
-def tolerance_curve(errors: Array, tolerances: Sequence[float] = TOLERANCES) -> list[float]:
-    """The share of matches with an error up to each tolerance: the paper's Fig. 3."""
-    if not len(errors):
-        return [0.0] * len(tolerances)
-    return [float((errors <= tolerance).mean()) for tolerance in tolerances]
-
-
 def harmonic(precision: float, recall: float) -> float:
-    """F1.
+    """Harmonic mean of precision and recall, F1.
 
     Example:
         >>> harmonic(0.5, 1.0)
@@ -119,7 +113,7 @@ def harmonic(precision: float, recall: float) -> float:
 
 
 def areas(errors: Sequence[float], limits: Sequence[float]) -> list[float]:
-    """Area under the curve of recall against error, up to each limit, as a share of the limit.
+    """Area under the curve of recall against error up to each limit, divided by the limit (AUC).
 
     Example:
         >>> areas([0.0, 5.0], [10.0])
@@ -130,9 +124,8 @@ def areas(errors: Sequence[float], limits: Sequence[float]) -> list[float]:
 
 
 def corner_errors(pair: Pair, matches: Matches) -> tuple[float, float]:
-    """How far estimated homographies move the corners: least squares, and MAGSAC."""
-    points0 = pair.first.keypoints[matches.first].astype(np.float64)
-    points1 = pair.second.keypoints[matches.second].astype(np.float64)
+    """Mean corner errors of homographies estimated by DLT and by MAGSAC, in pixels."""
+    points0, points1 = pair.points(matches)
     out = []
     for method in (0, cv2.USAC_MAGSAC):
         estimate = None
@@ -154,29 +147,28 @@ def _corner_distance(pair: Pair, estimate: Array) -> float:
 
 
 def pose_error(pair: Pair, matches: Matches) -> float:
-    """The angle by which an estimated motion is off, in degrees; 180 if there is no estimate."""
+    """Larger error of rotation and translation direction, in degrees; 180 without an estimate."""
     assert pair.motion is not None
     if len(matches) < 5:
         return 180.0
     focal = pair.size[0] / 2
     camera = np.array([[focal, 0, pair.size[0] / 2], [0, focal, pair.size[1] / 2], [0, 0, 1]])
-    points0 = pair.first.keypoints[matches.first].astype(np.float64)
-    points1 = pair.second.keypoints[matches.second].astype(np.float64)
+    points0, points1 = pair.points(matches)
     cv2.setRNGSeed(0)
     essential, inliers = cv2.findEssentialMat(
         points0, points1, camera, method=cv2.RANSAC, prob=0.999, threshold=1.0
     )
     if essential is None or essential.shape != (3, 3):
         return 180.0
-    _, turn, shift, _ = cv2.recoverPose(essential, points0, points1, camera, mask=inliers)
-    off = np.trace(turn.T @ pair.motion[:3, :3])
-    rotation = np.degrees(np.arccos(np.clip((off - 1) / 2, -1, 1)))
-    return max(float(rotation), _direction_error(shift[:, 0], pair.motion[:3, 3]))
+    _, rotation, translation, _ = cv2.recoverPose(essential, points0, points1, camera, mask=inliers)
+    trace = np.trace(rotation.T @ pair.motion[:3, :3])
+    angle = np.degrees(np.arccos(np.clip((trace - 1) / 2, -1, 1)))
+    return max(float(angle), _direction_error(translation[:, 0], pair.motion[:3, 3]))
 
 
 def _direction_error(estimate: Array, truth: Array) -> float:
     length = float(np.linalg.norm(estimate) * np.linalg.norm(truth))
     if length < 1e-9:
-        return 0.0  # a camera that stands still has no direction to miss
+        return 0.0  # a static camera has no direction of translation
     angle = np.degrees(np.arccos(np.clip(abs(estimate @ truth) / length, -1, 1)))
     return float(angle)

@@ -1,4 +1,4 @@
-"""Interest points and their descriptors: OpenCV's SIFT and ORB, or anybody's."""
+"""Keypoints and descriptors: OpenCV's SIFT and ORB, or those of another detector."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evergraph.apps.matching.images import Image, to_gray
+from evergraph.extras import require
+
+cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
 Detector = Literal["sift", "orb"]
-CELL = 3  # pixels: of several points in such a cell the strongest stays
-ORB_SURPLUS = 4  # so many times more points are looked for than the cells may leave
+CELL = 3  # pixels; only the strongest keypoint of each cell is kept
+ORB_SURPLUS = 4  # keypoints that ORB detects for each one kept
 
 
 @dataclass(frozen=True)
 class ImageFeatures:
-    """What a detector found in an image: N points, strongest first.
+    """The N keypoints of an image with their descriptors, strongest first.
 
     Attributes:
         keypoints: `(N, 2)` float32, x and y in pixels.
-        descriptors: `(N, D)` float32 of unit length, or zeros.
-        scales: `(N,)` float32, the diameter of the region described; all 1 if unknown.
-        orientations: `(N,)` float32, radians, from x towards y; all 0 if unknown.
+        descriptors: `(N, D)` float32, rows of unit length or zero.
+        scales: `(N,)` float32, diameter of the described region in pixels; 1 if unknown.
+        orientations: `(N,)` float32, radians from the x axis to the y axis; 0 if unknown.
     """
 
     keypoints: Array
@@ -39,13 +41,9 @@ class ImageFeatures:
         return len(self.keypoints)
 
     def take(self, index: Array) -> ImageFeatures:
-        """The points at these positions."""
-        return ImageFeatures(
-            self.keypoints[index],
-            self.descriptors[index],
-            self.scales[index],
-            self.orientations[index],
-        )
+        """Select keypoints by index."""
+        parts = (self.keypoints, self.descriptors, self.scales, self.orientations)
+        return ImageFeatures(*(part[index] for part in parts))
 
 
 def features(
@@ -54,7 +52,7 @@ def features(
     scales: ArrayLike | None = None,
     orientations: ArrayLike | None = None,
 ) -> ImageFeatures:
-    """Check what another detector found, and bring it into our form.
+    """Validate the output of any detector and normalize its descriptors.
 
     Example:
         >>> features([[3.0, 4.0]], [[0.0, 2.0]]).descriptors
@@ -81,64 +79,66 @@ def features(
         if not np.isfinite(part).all():
             row = int(np.argwhere(~np.isfinite(part))[0][0])
             raise ValueError(f"{name} must be finite, got {part[row]} at point {row}")
-    return ImageFeatures(points, _unit(table), vectors["scales"], vectors["orientations"])
+    length = np.linalg.norm(table, axis=1, keepdims=True)
+    table = np.asarray(table / np.maximum(length, 1e-12), np.float32)
+    return ImageFeatures(points, table, **vectors)
 
 
 def detect(image: Image, detector: Detector = "sift", points: int = 512) -> ImageFeatures:
-    """Find the strongest points of an image and describe them.
+    """Detect the strongest keypoints of an image and compute their descriptors.
 
-    SIFT descriptors come as RootSIFT (the root of L1-normalized histograms), ORB's bits as ±1,
-    both of unit length, so that the inner product is the similarity. An image without any
-    structure has no points; that is no error.
+    SIFT descriptors are returned as RootSIFT (square root of the L1-normalized histogram), ORB's
+    bits as ±1, both of unit length, so that the inner product is the cosine similarity. An image
+    without texture gives no keypoints.
 
     Args:
         image: see `images.to_gray`.
         detector: `sift` or `orb`.
-        points: how many to keep at the most.
+        points: maximum number of keypoints.
     """
     if points < 1:
         raise ValueError(f"points must be at least 1, got {points}")
     gray = to_gray(image)
     if detector not in ("sift", "orb"):
         raise ValueError(f"detector must be sift or orb, got {detector!r}")
-    maker = _sift() if detector == "sift" else _orb(points * ORB_SURPLUS)
-    found = _thin(maker.detect(gray, None), points) if min(gray.shape) > 1 else []
+    extractor = _sift() if detector == "sift" else _orb(points * ORB_SURPLUS)
+    found = _strongest(extractor.detect(gray, None), points) if min(gray.shape) > 1 else []
     if found:
-        found, table = maker.compute(gray, found)
+        found, table = extractor.compute(gray, found)
     if not found:
-        return _nothing(128 if detector == "sift" else 256)
+        none = np.zeros(0, np.float32)
+        width = 128 if detector == "sift" else 256
+        return ImageFeatures(none.reshape(0, 2), none.reshape(0, width), none, none)
     return ImageFeatures(
         np.array([p.pt for p in found], np.float32),
-        _root(table) if detector == "sift" else _bits(table),
+        _root_sift(table) if detector == "sift" else _bits(table),
         np.array([p.size for p in found], np.float32),
         np.deg2rad(np.array([p.angle for p in found], np.float32)),
     )
 
 
 def canonical_order(found: ImageFeatures) -> Array:
-    """An order of the points that does not depend on the order in which they came."""
+    """Indices that sort the keypoints, whatever order they come in."""
     keys = [found.orientations, found.scales, found.keypoints[:, 1], found.keypoints[:, 0]]
     order = np.lexsort(keys)
     table = np.stack(keys)[:, order]
-    if len(found) > 1 and (table[:, 1:] == table[:, :-1]).all(0).any():  # twins: look closer
+    if len(found) > 1 and (table[:, 1:] == table[:, :-1]).all(0).any():  # ties
         order = np.lexsort([*found.descriptors.T[::-1], *keys])
     return order
 
 
 @cache
 def _sift() -> Any:
-    return cv2.SIFT_create(  # type: ignore[attr-defined]
-        nfeatures=0, contrastThreshold=0.005, edgeThreshold=20
-    )
+    return cv2.SIFT_create(nfeatures=0, contrastThreshold=0.005, edgeThreshold=20)
 
 
 @cache
 def _orb(points: int) -> Any:
-    return cv2.ORB_create(nfeatures=points, fastThreshold=7)  # type: ignore[attr-defined]
+    return cv2.ORB_create(nfeatures=points, fastThreshold=7)
 
 
-def _thin(found: Sequence[Any], points: int) -> list[Any]:
-    """The strongest points, one per cell."""
+def _strongest(found: Sequence[Any], points: int) -> list[Any]:
+    """The strongest keypoints, at most one per cell."""
     seen: set[tuple[int, int]] = set()
     kept = []
     for point in sorted(found, key=lambda p: (-p.response, p.pt, p.size, p.angle)):
@@ -151,12 +151,7 @@ def _thin(found: Sequence[Any], points: int) -> list[Any]:
     return kept
 
 
-def _nothing(width: int) -> ImageFeatures:
-    empty = np.zeros(0, np.float32)
-    return ImageFeatures(empty.reshape(0, 2), empty.reshape(0, width), empty, empty)
-
-
-def _root(table: Array) -> Array:
+def _root_sift(table: Array) -> Array:
     share = table / np.maximum(table.sum(1, keepdims=True), 1e-8)
     return np.asarray(np.sqrt(share), np.float32)
 
@@ -164,8 +159,3 @@ def _root(table: Array) -> Array:
 def _bits(table: Array) -> Array:
     bits = np.unpackbits(table, axis=1).astype(np.float32)
     return (2 * bits - 1) / np.float32(np.sqrt(bits.shape[1]))
-
-
-def _unit(table: Array) -> Array:
-    length = np.linalg.norm(table, axis=1, keepdims=True)
-    return np.asarray(table / np.maximum(length, 1e-12), np.float32)

@@ -1,35 +1,38 @@
-"""Training pairs from any photograph: two random views of it as of a plane, with noise."""
+"""Synthetic pairs: two random homographies of a photograph, with photometric augmentation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from evergraph.apps.matching.features import Detector, ImageFeatures, detect
 from evergraph.apps.matching.images import Image, to_gray
 from evergraph.apps.matching.truth import Pair, homography_pair
+from evergraph.extras import require
+
+cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
 Random = np.random.Generator
-TRIES = 20
+TRIES = 20  # random draws before giving up
 
 
 @dataclass(frozen=True)
 class Views:
-    """How pairs are made of a photograph.
+    """How pairs are sampled from a photograph.
 
     Attributes:
         size: width and height of both views in pixels.
-        points: of each view, at the most.
-        difficulty: 0 to 1, how far the corners of a view may move into the photograph.
-        angle: degrees of rotation at the most, times the difficulty.
-        noise: strength of the photometric changes; 0 leaves them out.
-        matches: pairs with fewer true matches are drawn again.
+        points: maximum number of keypoints per view.
+        difficulty: in [0, 1), how far the corners of a view may move into the photograph.
+        angle: maximum rotation in degrees, multiplied by the difficulty.
+        noise: strength of the photometric augmentation; 0 turns it off.
+        matches: minimum number of true matches; pairs with fewer are sampled again.
         detector: `sift` or `orb`.
     """
 
@@ -42,7 +45,7 @@ class Views:
     detector: Detector = "sift"
 
     def __post_init__(self) -> None:
-        """Reject views that cannot be."""
+        """Check the ranges."""
         if not 0 <= self.difficulty < 1:
             raise ValueError(f"difficulty must lie in [0, 1), got {self.difficulty}")
         if min(self.size) < 16:
@@ -50,8 +53,8 @@ class Views:
 
 
 @dataclass(frozen=True)
-class Shot:
-    """A view of a photograph: its points, and the homography from the photograph to it."""
+class View:
+    """Features of a view, and the homography from the photograph to it."""
 
     features: ImageFeatures
     homography: Array
@@ -63,39 +66,38 @@ def pairs(
     seed: int,
     views: Views = Views(),  # noqa: B008
 ) -> Iterator[Pair]:
-    """Random pairs of photographs, each equally often, as many as asked for."""
+    """Yield `count` random pairs, taking the photographs in turn."""
     if not images:
         raise ValueError("expected at least one image to make pairs of, got none")
     rng = np.random.default_rng(seed)
     ready = [fit(to_gray(image), views.size) for image in images]
-    barren = 0
-    made = 0
+    failed = made = 0
     while made < count:
-        number = (made + barren) % len(ready)
-        pair = _pair(ready[number], rng, views, f"image {number}")
-        if pair is None:
-            barren += 1
-            if barren > 4 * len(ready) + made:
-                raise ValueError(
-                    f"the images have too little structure: {barren} of {barren + made} tries "
-                    f"gave fewer than {views.matches} true matches; use other images"
-                )
+        number = (made + failed) % len(ready)
+        pair = _random_pair(ready[number], rng, views, f"image {number}")
+        if pair is not None:
+            made += 1
+            yield pair
             continue
-        made += 1
-        yield pair
+        failed += 1
+        if failed > 4 * len(ready) + made:
+            raise ValueError(
+                f"the images have too little structure: {failed} of {failed + made} tries "
+                f"gave fewer than {views.matches} true matches; use other images"
+            )
 
 
 def fit(image: Image, size: tuple[int, int], most: int = 800) -> Image:
-    """Scale a photograph so that a view is well inside it and pixels are not wasted."""
+    """Scale a photograph to at most `most` pixels, but to at least 1.3 times the view size."""
     height, width = image.shape[:2]
     scale = min(most / max(height, width), 1.0)
     scale = max(scale, 1.3 * size[0] / width, 1.3 * size[1] / height)
-    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    return np.asarray(cv2.resize(image, None, fx=scale, fy=scale, interpolation=how))
+    interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    return np.asarray(cv2.resize(image, None, fx=scale, fy=scale, interpolation=interpolation))
 
 
 def random_homography(shape: tuple[int, ...], rng: Random, views: Views) -> Array:
-    """From a photograph to a view: a random convex quadrangle in it, turned and shifted."""
+    """Homography from a random convex quadrangle in a photograph to a view, `(3, 3)`."""
     height, width = shape[:2]
     whole = np.array([width, height], float)
     unit = np.array([[0, 0], [0, 1], [1, 1], [1, 0]], float)
@@ -128,25 +130,25 @@ def _convex(corners: Array, least: float) -> bool:
     return bool((cross > least).all() or (cross < -least).all())
 
 
-def _shoot(image: Image, rng: Random, views: Views) -> Shot:
+def _random_view(image: Image, rng: Random, views: Views) -> View:
     matrix = random_homography(image.shape, rng, views)
-    seen = cv2.warpPerspective(image, matrix, views.size, flags=cv2.INTER_AREA)
-    found = detect(photometric(seen, rng, views.noise), views.detector, views.points)
-    return Shot(found, matrix)
+    warped = cv2.warpPerspective(image, matrix, views.size, flags=cv2.INTER_AREA)
+    found = detect(photometric(warped, rng, views.noise), views.detector, views.points)
+    return View(found, matrix)
 
 
-def _pair_of(first: Shot, second: Shot, views: Views, name: str) -> Pair | None:
-    """Two views of one photograph; None if they share too little."""
+def _pair_of(first: View, second: View, views: Views, name: str) -> Pair | None:
+    """The pair of two views of one photograph; None if it has too few true matches."""
     homography = second.homography @ np.linalg.inv(first.homography)
     pair = homography_pair(first.features, second.features, homography, views.size, name)
     enough = int((pair.true_matches() >= 0).sum()) >= views.matches
     return pair if enough else None
 
 
-def _pair(image: Image, rng: Random, views: Views, name: str) -> Pair | None:
-    """Two fresh views of one photograph; None if many tries share too little."""
+def _random_pair(image: Image, rng: Random, views: Views, name: str) -> Pair | None:
+    """A pair of two new views; None if all tries have too few true matches."""
     for _ in range(TRIES):
-        first, second = (_shoot(image, rng, views) for _ in range(2))
+        first, second = (_random_view(image, rng, views) for _ in range(2))
         pair = _pair_of(first, second, views, name)
         if pair is not None:
             return pair
@@ -159,24 +161,26 @@ def album_pairs(
     seed: int,
     views: Views = Views(),  # noqa: B008
 ) -> list[Pair]:
-    """Pairs to train on: few views of each photograph, each used in many pairs.
+    """Training pairs from few views of each photograph, each used in many pairs.
 
-    Detecting points costs more than all else, and n views make n (n - 1) / 2 pairs. Every other
-    view is an easier one, so that motions of all sizes are there.
+    Detection takes most of the time, and n views give n (n - 1) ordered pairs. Every other view
+    has a random lower difficulty, so that small motions occur too.
     """
     rng = np.random.default_rng(seed)
     each = -(-count // max(len(images), 1))
-    shots = max(int(np.ceil(np.sqrt(3 * each))), 4)  # about half of all pairs are used
+    num_views = max(int(np.ceil(np.sqrt(3 * each))), 4)  # about a third of the pairs is used
     out: list[Pair] = []
     for number, image in enumerate(images):
         ready = fit(to_gray(image), views.size)
-        levels = [views.difficulty * (rng.uniform() if i % 2 else 1.0) for i in range(shots)]
-        album = [_shoot(ready, rng, replace(views, difficulty=level)) for level in levels]
-        both = [(i, j) for i in range(shots) for j in range(shots) if i != j]
+        levels = [views.difficulty * (rng.uniform() if i % 2 else 1.0) for i in range(num_views)]
+        album = [_random_view(ready, rng, replace(views, difficulty=level)) for level in levels]
+        both = list(permutations(album, 2))
         taken = 0
         for place in rng.permutation(len(both)):
-            i, j = both[place]
-            pair = _pair_of(album[i], album[j], views, f"image {number}") if taken < each else None
+            if taken == each:
+                break
+            first, second = both[place]
+            pair = _pair_of(first, second, views, f"image {number}")
             if pair is not None:
                 out.append(pair)
                 taken += 1
@@ -189,7 +193,7 @@ def album_pairs(
 
 
 def photometric(image: Image, rng: Random, strength: float = 1.0) -> Image:
-    """Contrast, brightness, gamma, a shadow, blur, noise, JPEG: each now and then, on gray."""
+    """Augment a gray image: contrast, gamma, shadow, blur, noise and JPEG, each at random."""
     if strength == 0:
         return image
     out = image.astype(np.float32) / 255
@@ -203,7 +207,7 @@ def photometric(image: Image, rng: Random, strength: float = 1.0) -> Image:
     if rng.random() < 0.4:
         out = cv2.GaussianBlur(out, (0, 0), 0.3 + rng.uniform(0, 1.2) * strength)
     if rng.random() < 0.2:
-        out = cv2.filter2D(out, -1, _motion(rng))
+        out = cv2.filter2D(out, -1, _motion_blur(rng))
     if rng.random() < 0.5:
         out = out + rng.normal(0, rng.uniform(0, 0.04 * strength), out.shape)
     eight = (np.clip(out, 0, 1) * 255).astype(np.uint8)
@@ -224,8 +228,8 @@ def _shadow(shape: tuple[int, ...], rng: Random, strength: float) -> Array:
     return np.asarray(1 - depth * np.exp(-distance / (2 * radius**2)), np.float32)
 
 
-def _motion(rng: Random) -> Array:
-    """A line in a random direction, of sum 1."""
+def _motion_blur(rng: Random) -> Array:
+    """A kernel of sum 1: a line in a random direction."""
     size = int(rng.integers(3, 9))
     line = np.zeros((size, size), np.float32)
     line[size // 2] = 1

@@ -17,14 +17,13 @@ from evergraph.apps.matching.arrangements import (
     graph_tensors,
     match_in_any_order,
 )
+from evergraph.apps.matching.assignment import Matches
 from evergraph.apps.matching.candidates import Proposal, propose
-from evergraph.apps.matching.decide import Matches
 from evergraph.apps.matching.features import Detector, detect, features
 from evergraph.apps.matching.images import Image, read_image
 from evergraph.apps.matching.network import CandidateNetwork, as_batch
 from evergraph.apps.matching.paper import PaperArrangement, PaperNetwork
-from evergraph.apps.matching.truth import Pair
-from evergraph.apps.matching.verify import verified_labels
+from evergraph.apps.matching.truth import Pair, verified_labels
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.learn.learner import Learner, Method
 from evergraph.learn.memory import Memory, Reservoir
@@ -96,7 +95,7 @@ class Matcher:
         online: how `learn` learns; replay from a reservoir by default.
 
     Example:
-        >>> from evergraph.apps.matching.photographs import photograph
+        >>> from evergraph.apps.matching.sources import photograph
         >>> image = photograph("astronaut.png")
         >>> found = Matcher.pretrained(points=64).match(image, image)
         >>> bool((found.matches.first == found.matches.second).all())

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 from torch.nn.functional import normalize as unit_length
 
-from evergraph.apps.matching.decide import Matches, sorted_matches
+from evergraph.apps.matching.assignment import Matches, sorted_matches
 from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.truth import Pair
 from evergraph.feature_graph import Neighbors, feature_graph, normalize, propagate, sgnroot

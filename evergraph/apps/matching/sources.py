@@ -1,29 +1,138 @@
-"""Folders that pairs come from, whatever their layout: HPatches, TartanAir, or plain images."""
+"""Where pairs come from: bundled photographs, HPatches, TartanAir, or a folder of images."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from evergraph.apps.matching.features import Detector, ImageFeatures, detect
 from evergraph.apps.matching.homography import Views, pairs
-from evergraph.apps.matching.hpatches import scene_pairs, scenes
-from evergraph.apps.matching.images import list_images, read_image
-from evergraph.apps.matching.tartanair import (
-    frame_pair,
-    read_sequence,
-    sequence_pairs,
-    sequences,
-    shrink,
-)
-from evergraph.apps.matching.truth import Pair, unknown_pair
+from evergraph.apps.matching.images import SUFFIXES, Image, list_images, read_image, shrink
+from evergraph.apps.matching.tartanair import read_sequence, sequence_pairs, sequences
+from evergraph.apps.matching.truth import Pair, homography_pair, unknown_pair
+from evergraph.extras import require
 
+cv2 = require("cv2", "matching")
+
+Array = NDArray[Any]
 Layout = Literal["hpatches", "tartanair", "images"]
+SCENES = (
+    "astronaut.png", "camera.png", "chelsea.png", "china.jpg", "coffee.png", "flower.jpg",
+    "rocket.jpg",
+)  # fmt: skip
+"""Photographs of people, animals, objects and places in scikit-image and scikit-learn."""
+SURFACES = (
+    "brick.png", "coins.png", "grass.png", "gravel.png", "hubble_deep_field.jpg", "ihc.png",
+    "moon.png", "page.png", "retina.jpg", "text.png",
+)  # fmt: skip
+"""Textures, documents, and images of microscopes, telescopes and scanners."""
+
+
+# -- photographs of scikit-image and scikit-learn -----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Split:
+    """Names of the bundled photographs in each part; the parts are disjoint.
+
+    Attributes:
+        train: scenes and surfaces.
+        validation: scenes and surfaces.
+        test: scenes.
+        surfaces: surfaces, for testing on images unlike the scenes.
+    """
+
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+    test: tuple[str, ...]
+    surfaces: tuple[str, ...]
+
+
+def split(seed: int) -> Split:
+    """Random split: 3 scenes and 2 surfaces for testing, 2 and 1 for validation, the rest."""
+    rng = np.random.default_rng(seed)
+    scenes, surfaces = (rng.permutation(names).tolist() for names in (SCENES, SURFACES))
+    return Split(
+        train=(*scenes[5:], *surfaces[3:]),
+        validation=(*scenes[3:5], surfaces[2]),
+        test=tuple(scenes[:3]),
+        surfaces=tuple(surfaces[:2]),
+    )
+
+
+def photograph(name: str) -> Image:
+    """Read a bundled photograph from the installed packages."""
+    for package, folder in (("skimage", "data"), ("sklearn", "datasets/images")):
+        spec = find_spec(package)
+        if spec is not None and spec.submodule_search_locations:
+            path = Path(spec.submodule_search_locations[0]) / folder / name
+            if path.is_file():
+                return read_image(path)
+    raise ValueError(
+        f"no picture {name!r} in scikit-image or scikit-learn; install them with "
+        "`pip install 'evergraph[matching]'`, or give a folder of images"
+    )
+
+
+# -- HPatches: folders with images 1 to 6 and homographies H_1_k --------------------------------
+
+
+def hpatches_scenes(root: Path | str) -> list[Path]:
+    """All scene folders in a folder, sorted by path."""
+    found = sorted(path.parent for path in Path(root).rglob("H_1_2"))
+    if not found:
+        raise ValueError(f"expected HPatches' layout, folders with 1.ppm and H_1_2, in {root}")
+    return found
+
+
+def hpatches_pairs(
+    scene: Path, short_side: int = 480, points: int = 512, detector: Detector = "sift"
+) -> Iterator[Pair]:
+    """Pair image 1 with every image that has a homography, scaled down to `short_side`."""
+    reference, scale = _read_scaled(scene, 1, short_side)
+    first = detect(reference, detector, points)
+    size = (reference.shape[1], reference.shape[0])
+    for path in sorted(scene.glob("H_1_*")):
+        number = int(path.name.rpartition("_")[2])
+        image, other = _read_scaled(scene, number, short_side)
+        homography = other @ read_homography(path) @ np.linalg.inv(scale)
+        second = detect(image, detector, points)
+        yield homography_pair(first, second, homography, size, f"{scene.name}/1-{number}")
+
+
+def read_homography(path: Path) -> Array:
+    """Read a homography `(3, 3)` from nine numbers, row by row."""
+    try:
+        values = np.array([float(word) for word in path.read_text().split()])
+    except ValueError:
+        values = np.zeros(0)
+    if values.size != 9 or not np.isfinite(values).all() or values[8] == 0:
+        raise ValueError(f"{path} must hold the 9 numbers of a homography, got {values.size}")
+    return np.asarray(values.reshape(3, 3) / values[8])
+
+
+def _read_scaled(scene: Path, number: int, short_side: int) -> tuple[Image, Array]:
+    """An image scaled down, and the scaling as a homography."""
+    paths = [scene / f"{number}{suffix}" for suffix in SUFFIXES]
+    image = read_image(next((p for p in paths if p.is_file()), paths[0]))
+    scale = min(short_side / min(image.shape[:2]), 1.0)
+    if scale < 1:
+        image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    return image, np.diag([scale, scale, 1.0])
+
+
+# -- folders of any layout ----------------------------------------------------------------------
 
 
 def layout_of(folder: Path) -> Layout:
-    """What a folder holds."""
+    """Detect the layout of a folder."""
     if not folder.is_dir():
         raise ValueError(f"expected a folder, got {folder}")
     if next(folder.rglob("H_1_2"), None) is not None:
@@ -36,20 +145,25 @@ def layout_of(folder: Path) -> Layout:
 def judged_pairs(
     folder: Path, count: int, apart: int = 1, points: int = 512, detector: Detector = "sift"
 ) -> list[Pair]:
-    """Pairs with their truth to judge a matcher on; homographies of plain images."""
+    """At most `count` pairs with ground truth; plain images are warped by random homographies."""
     layout = layout_of(folder)
     found: Iterator[Pair]
     if layout == "hpatches":
-        found = (p for s in scenes(folder) for p in scene_pairs(s, 480, points, detector))
+        found = (
+            pair
+            for scene in hpatches_scenes(folder)
+            for pair in hpatches_pairs(scene, 480, points, detector)
+        )
     elif layout == "tartanair":
         found = (
-            p for s in sequences(folder) for p in sequence_pairs(s, apart, 640, points, detector)
+            pair
+            for sequence in sequences(folder)
+            for pair in sequence_pairs(sequence, apart, 640, points, detector)
         )
     else:
         images = [read_image(path) for path in list_images(folder)]
-        views = Views(size=(640, 480), points=points, detector=detector)
-        found = pairs(images, count, 0, views)
-    out = [pair for _, pair in zip(range(count), found, strict=False)]
+        found = pairs(images, count, 0, Views((640, 480), points, detector=detector))
+    out = list(islice(found, count))
     if not out:
         raise ValueError(f"expected at least two images that belong together in {folder}")
     return out
@@ -58,15 +172,9 @@ def judged_pairs(
 def video_pairs(
     folder: Path, width: int, points: int, detector: Detector = "sift"
 ) -> Iterator[Pair]:
-    """Every frame with the one before, with its truth where depth and poses are there."""
+    """Pair every frame with the one before; with ground truth where depth and poses exist."""
     if (folder / "pose_left.txt").is_file():
-        found = read_sequence(folder)
-        before = None
-        for number in range(len(found)):
-            frame = found.frame(number, width, points, detector)
-            if before is not None:
-                yield frame_pair(before, frame, found.images[number].name)
-            before = frame
+        yield from sequence_pairs(read_sequence(folder), 1, width, points, detector)
         return
     last: ImageFeatures | None = None
     for path in list_images(folder):
@@ -78,6 +186,6 @@ def video_pairs(
 
 
 def video_length(folder: Path) -> int:
-    """How many pairs a video has."""
+    """Number of pairs of `video_pairs`."""
     inner = folder / "image_left" if (folder / "pose_left.txt").is_file() else folder
     return max(len(list_images(inner)) - 1, 0)

@@ -1,9 +1,9 @@
-"""TartanAir's layout: sequences of images with depth and camera poses.
+"""The TartanAir layout: sequences of images with depth maps and camera poses.
 
 `ENV/{Easy,Hard}/P###/` holds `image_left/000000_left.png`, `depth_left/000000_left_depth.npy`
-(meters along the viewing direction; the sky is far away) and `pose_left.txt` (one line a frame:
-`tx ty tz qx qy qz qw`, camera to world, x forward, y right, z down). Half the image width is the
-focal length.
+(meters along the optical axis; very large for the sky) and `pose_left.txt` (one line per frame:
+`tx ty tz qx qy qz qw`, camera to world, x forward, y right, z down). The focal length is half the
+image width.
 """
 
 from __future__ import annotations
@@ -13,30 +13,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from evergraph.apps.matching.features import Detector, ImageFeatures, detect
-from evergraph.apps.matching.images import Image, read_image
+from evergraph.apps.matching.images import read_image, shrink
 from evergraph.apps.matching.truth import Pair, Truth
 
 Array = NDArray[Any]
-SKY = 1000.0  # meters from which on a depth says nothing
-HIDDEN = 0.05  # share of the depth by which something must be closer to hide a point
+SKY = 1000.0  # meters; points beyond are not judged
+HIDDEN = 0.05  # a point is occluded if the depth map is closer by this share
 OPTICAL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 1]], float)
-"""From x forward, y right, z down to x right, y down, z forward."""
+"""Rotation from x forward, y right, z down to x right, y down, z forward."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame with what is known of it.
+    """Features of a frame with its depth map and camera pose.
 
     Attributes:
-        features: points found in the image.
-        depth: `(H, W)` meters along the viewing direction; NaN where unknown.
+        features: keypoints and descriptors.
+        depth: `(H, W)` meters along the optical axis; NaN where unknown.
         pose: `(4, 4)` camera to world.
-        size: width and height of the image that the points were found in.
+        size: width and height of the image that the keypoints refer to.
     """
 
     features: ImageFeatures
@@ -47,17 +46,15 @@ class Frame:
 
 @dataclass(frozen=True)
 class Sequence:
-    """One trajectory through an environment.
+    """Files of one trajectory.
 
     Attributes:
-        folder: where it lies.
         name: `ENV/LEVEL/P###`.
-        images: of all frames.
-        depths: of all frames.
+        images: image of each frame.
+        depths: depth map of each frame.
         poses: `(frames, 4, 4)` camera to world.
     """
 
-    folder: Path
     name: str
     images: tuple[Path, ...]
     depths: tuple[Path, ...]
@@ -69,7 +66,7 @@ class Sequence:
     def frame(
         self, number: int, width: int = 320, points: int = 256, detector: Detector = "sift"
     ) -> Frame:
-        """Read a frame and find its points, in an image scaled to this width."""
+        """Read a frame and detect keypoints in its image, scaled down to `width`."""
         image = shrink(read_image(self.images[number]), width)
         depth = read_depth(self.depths[number])
         size = (image.shape[1], image.shape[0])
@@ -77,9 +74,8 @@ class Sequence:
 
 
 def sequences(root: Path | str) -> list[Sequence]:
-    """All sequences below a folder (or the folder itself, if it is one), by name."""
-    root = Path(root)
-    found = sorted(path.parent for path in root.rglob("pose_left.txt"))
+    """All sequences in a folder (or the folder itself, if it is one), sorted by path."""
+    found = sorted(path.parent for path in Path(root).rglob("pose_left.txt"))
     if not found:
         raise ValueError(
             f"expected TartanAir's layout, ENV/LEVEL/P###/pose_left.txt, in {root}; found none"
@@ -88,22 +84,20 @@ def sequences(root: Path | str) -> list[Sequence]:
 
 
 def read_sequence(folder: Path) -> Sequence:
-    """The files of one sequence; every frame needs an image, a depth map and a pose."""
+    """List the files of one sequence; every frame needs an image, a depth map and a pose."""
     images = tuple(sorted((folder / "image_left").glob("*_left.png")))
     if not images:
         raise ValueError(f"expected images named 000000_left.png in {folder / 'image_left'}")
-    depths = []
-    for image in images:
-        depth = folder / "depth_left" / f"{image.stem}_depth.npy"
+    depths = tuple(folder / "depth_left" / f"{image.stem}_depth.npy" for image in images)
+    for depth in depths:
         if not depth.is_file():
-            raise ValueError(f"expected a depth map beside every image, {depth} is missing")
-        depths.append(depth)
+            raise ValueError(f"expected a depth map for every image, {depth} is missing")
     poses = read_poses(folder / "pose_left.txt", len(images))
-    return Sequence(folder, "/".join(folder.parts[-3:]), images, tuple(depths), poses)
+    return Sequence("/".join(folder.parts[-3:]), images, depths, poses)
 
 
 def read_poses(path: Path, frames: int) -> Array:
-    """Camera-to-world matrices `(frames, 4, 4)`."""
+    """Read camera-to-world matrices `(frames, 4, 4)`."""
     lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
     if len(lines) != frames:
         raise ValueError(
@@ -126,7 +120,7 @@ def read_poses(path: Path, frames: int) -> Array:
 
 
 def pose_matrix(position: Array, quaternion: Array) -> Array:
-    """A 4 × 4 matrix of a position and a unit quaternion (x, y, z, w)."""
+    """Pose `(4, 4)` from a position and a unit quaternion (x, y, z, w)."""
     x, y, z, w = quaternion
     out = np.eye(4)
     out[:3, :3] = [
@@ -139,7 +133,7 @@ def pose_matrix(position: Array, quaternion: Array) -> Array:
 
 
 def read_depth(path: Path) -> Array:
-    """A depth map in meters; anything that is no positive number becomes NaN."""
+    """Read a depth map in meters; values that are not positive become NaN."""
     try:
         depth = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
@@ -150,17 +144,8 @@ def read_depth(path: Path) -> Array:
         return np.where(depth > 0, depth, np.nan).astype(np.float32)
 
 
-def shrink(image: Image, width: int) -> Image:
-    """Scale an image down to this width; smaller ones stay."""
-    scale = width / image.shape[1]
-    if scale >= 1:
-        return image
-    size = (width, round(image.shape[0] * scale))
-    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
-
-
 def sample(depth: Array, points: Array, size: tuple[int, int]) -> Array:
-    """Depth at points of an image of this size, from the nearest pixel; NaN outside."""
+    """Depth at points of an image of this size, by nearest pixel; NaN outside."""
     scale = np.array([depth.shape[1] / size[0], depth.shape[0] / size[1]])
     with np.errstate(invalid="ignore"):
         place = np.floor((points + 0.5) * scale)
@@ -174,35 +159,36 @@ def sample(depth: Array, points: Array, size: tuple[int, int]) -> Array:
 def project(
     points: Array, depth: Array, pose: Array, other: Array, size: tuple[int, int]
 ) -> tuple[Array, Array]:
-    """Points `(N, 2)` with their depth, seen from another camera: places and depths there.
+    """Project points `(N, 2)` with known depth into another camera.
 
-    NaN where the depth is unknown, or the point lies behind the other camera.
+    Returns positions `(N, 2)` and depths `(N,)` there; NaN where the depth is unknown or the point
+    lies behind the other camera.
     """
-    focal, middle = size[0] / 2, np.array(size) / 2
-    sight = np.concatenate([np.ones((len(points), 1)), (points - middle) / focal], 1)
-    world = (sight * depth[:, None]) @ pose[:3, :3].T + pose[:3, 3]
+    focal, center = size[0] / 2, np.array(size) / 2
+    rays = np.concatenate([np.ones((len(points), 1)), (points - center) / focal], 1)
+    world = (rays * depth[:, None]) @ pose[:3, :3].T + pose[:3, 3]
     local = (world - other[:3, 3]) @ other[:3, :3]
     with np.errstate(invalid="ignore"):
         ahead = np.where(local[:, :1] > 1e-6, local[:, :1], np.nan)
-    return local[:, 1:] / ahead * focal + middle, ahead[:, 0]
+    return local[:, 1:] / ahead * focal + center, ahead[:, 0]
 
 
 def locate(frame: Frame, other: Frame) -> tuple[Array, Array]:
-    """Where the points of a frame lie in another, and whether they are seen there.
+    """Positions of a frame's keypoints in another frame `(N, 2)`, and their visibility `(N,)`.
 
-    Not seen: outside of the image, hidden by something closer, in the sky, or of unknown depth.
+    A keypoint is not visible if it is outside of the image, occluded, sky, or of unknown depth.
     """
     points = frame.features.keypoints.astype(np.float64)
     depth = sample(frame.depth, points, frame.size)
     place, far = project(points, depth, frame.pose, other.pose, frame.size)
     there = sample(other.depth, place, other.size)
     with np.errstate(invalid="ignore"):
-        clear = (depth < SKY) & (far <= there * (1 + HIDDEN) + 0.01)
-    return place, clear
+        visible = (depth < SKY) & (far <= there * (1 + HIDDEN) + 0.01)
+    return place, visible
 
 
 def frame_pair(first: Frame, second: Frame, name: str = "") -> Pair:
-    """A pair of frames with the truth from depth and poses."""
+    """A pair of frames with ground truth from depth and poses."""
     forward, seen = locate(first, second)
     backward, seen_back = locate(second, first)
     truth = Truth(forward, backward, seen, seen_back)
@@ -218,12 +204,11 @@ def sequence_pairs(
     detector: Detector = "sift",
     stride: int = 1,
 ) -> Iterator[Pair]:
-    """Every `stride`-th frame with the one so many frames later."""
-    kept: dict[int, Frame] = {}
+    """Pair every `stride`-th frame with the one `apart` frames later."""
+    kept: dict[int, Frame] = {}  # frames that a later pair may need again
     for start in range(0, len(sequence) - apart, stride):
+        kept = {number: frame for number, frame in kept.items() if number >= start}
         for number in (start, start + apart):
             if number not in kept:
                 kept[number] = sequence.frame(number, width, points, detector)
         yield frame_pair(kept[start], kept[start + apart], f"{sequence.name}:{start}")
-        for old in [number for number in kept if number <= start]:
-            del kept[old]

@@ -17,8 +17,7 @@ from evergraph.apps.matching.homography import Views, album_pairs
 from evergraph.apps.matching.images import list_images, read_image
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.network import CandidateNetwork
-from evergraph.apps.matching.photographs import photograph, split
-from evergraph.apps.matching.sources import layout_of
+from evergraph.apps.matching.sources import layout_of, photograph, split
 from evergraph.apps.matching.tartanair import sequence_pairs, sequences
 from evergraph.apps.matching.truth import Pair
 

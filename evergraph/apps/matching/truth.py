@@ -1,4 +1,4 @@
-"""What is true of a pair of images: where the points of one lie in the other."""
+"""Ground truth of image pairs, and labels from geometric verification where there is none."""
 
 from __future__ import annotations
 
@@ -10,24 +10,32 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from evergraph.apps.matching.assignment import Matches, one_to_one
+from evergraph.apps.matching.candidates import CandidateGraph
 from evergraph.apps.matching.features import ImageFeatures
+from evergraph.extras import require
+
+cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
-PIXELS = 3.0  # how far a match may lie from the truth
+PIXELS = 3.0  # maximum reprojection error of a true match
+SURE = 0.5  # minimum probability of the matches that a fundamental matrix is estimated from
+FEWEST = 16  # inliers that an estimate needs to be used
+WRONG = 3 * PIXELS  # distance from the epipolar line beyond which a candidate is false
 
 
 @dataclass(frozen=True)
 class Truth:
-    """Where the points of each image lie in the other one.
+    """Positions of the keypoints of each image in the other one.
 
-    A point that is hidden, or whose depth nobody knows, is not judged: it counts neither for nor
-    against a matcher. A homography judges all points, since whatever a point outside of the other
-    image is matched with is wrong.
+    Keypoints that are occluded or of unknown depth are not judged: they count neither for nor
+    against a matcher. Under a homography all keypoints are judged, since any match of a keypoint
+    that leaves the other image is wrong.
 
     Attributes:
-        forward: `(N0, 2)`, the points of the first image in the second.
-        backward: `(N1, 2)`, the points of the second image in the first.
-        judged: `(N0,)` bool, whether matches of a point of the first image can be judged.
+        forward: `(N0, 2)`, keypoints of the first image in the second.
+        backward: `(N1, 2)`, keypoints of the second image in the first.
+        judged: `(N0,)` bool, whether matches of a keypoint of the first image can be judged.
         judged_back: `(N1,)` bool, the same for the second image.
     """
 
@@ -39,15 +47,15 @@ class Truth:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two images by their features, with the truth about them.
+    """Features of two images with their ground truth.
 
     Attributes:
         first, second: features of the two images.
-        truth: where their points belong.
+        truth: positions of their keypoints in the other image.
         size: width and height of the first image in pixels.
-        homography: 3 × 3, first to second, if there is one.
-        motion: 4 × 4, first camera to second (x right, y down, z forward), if it is known.
-        name: where it comes from.
+        homography: `(3, 3)`, first to second, if there is one.
+        motion: `(4, 4)`, first camera to second (x right, y down, z forward), if known.
+        name: source of the pair.
     """
 
     first: ImageFeatures
@@ -59,61 +67,58 @@ class Pair:
     name: str = ""
 
     def error(self, first: Array, second: Array) -> Array:
-        """How far points of the second image are from where those of the first belong, pixels."""
+        """Reprojection error of matches in the second image, in pixels."""
         off = self.truth.forward[first] - self.second.keypoints[second]
         return np.asarray(np.linalg.norm(off, axis=-1))
 
-    def labels(self, first: Array, second: Array, pixels: float = PIXELS) -> Array:
+    def labels(self, first: Array, second: Array) -> Array:
         """1 for a true match, 0 for a false one, -1 where it cannot be judged."""
-        right = (self.error(first, second) <= pixels).astype(np.int64)
+        right = (self.error(first, second) <= PIXELS).astype(np.int64)
         return np.where(self.truth.judged[first], right, -1)
 
-    def true_matches(self, pixels: float = PIXELS) -> Array:
-        """For each point of the first image its partner in the second, or -1, `(N0,)`.
+    def true_matches(self) -> Array:
+        """Index of the true match of each keypoint of the first image, or -1, `(N0,)`.
 
-        Partners are nearest to each other, and within so many pixels in both images.
+        True matches are mutual nearest neighbors with an error of at most `PIXELS` in both images.
         """
-        return self._partners if pixels == PIXELS else self._true_matches(pixels)
+        return self._true_matches
+
+    def points(self, matches: Matches) -> tuple[Array, Array]:
+        """Positions of matches in both images, `(M, 2)` float64 each."""
+        return (
+            self.first.keypoints[matches.first].astype(np.float64),
+            self.second.keypoints[matches.second].astype(np.float64),
+        )
 
     @cached_property
-    def _partners(self) -> Array:
-        return self._true_matches(PIXELS)
-
-    def _true_matches(self, pixels: float) -> Array:
-        out = np.full(len(self.first), -1)
-        near, far = self._distances(pixels)
-        if near is None or far is None:
-            return out
-        worst = np.maximum(near, far)
-        worst[~self.truth.judged] = np.inf
-        worst[:, ~self.truth.judged_back] = np.inf
-        partner, back = worst.argmin(1), worst.argmin(0)
-        rows = np.arange(len(out))
-        mutual = (back[partner] == rows) & (worst[rows, partner] <= pixels)
+    def _true_matches(self) -> Array:
+        if not len(self.first) or not len(self.second):
+            return np.full(len(self.first), -1)
+        error = np.maximum(
+            _distances(self.truth.forward, self.second.keypoints, PIXELS),
+            _distances(self.truth.backward, self.first.keypoints, PIXELS).T,
+        )
+        error[~self.truth.judged] = np.inf
+        error[:, ~self.truth.judged_back] = np.inf
+        partner, back = error.argmin(1), error.argmin(0)
+        rows = np.arange(len(partner))
+        mutual = (back[partner] == rows) & (error[rows, partner] <= PIXELS)
         return np.where(mutual, partner, -1)
 
-    def _distances(self, pixels: float) -> tuple[Array | None, Array | None]:
-        """Distances in the second and in the first image, of points that come near at all."""
-        if not len(self.first) or not len(self.second):
-            return None, None
-        near = _within(self.truth.forward, self.second.keypoints, pixels)
-        far = _within(self.truth.backward, self.first.keypoints, pixels).T
-        return near, far
 
-
-def _within(points: Array, others: Array, pixels: float) -> Array:
-    """Distances `(N, M)` up to so many pixels, infinity beyond."""
+def _distances(points: Array, others: Array, most: float) -> Array:
+    """Distances `(N, M)` up to `most`, infinity beyond."""
     out = np.full((len(points), len(others)), np.inf)
     usable = np.flatnonzero(np.isfinite(points).all(1))
     if len(usable):
         tree, other = cKDTree(points[usable]), cKDTree(others)
-        found = tree.sparse_distance_matrix(other, pixels, output_type="ndarray")
+        found = tree.sparse_distance_matrix(other, most, output_type="ndarray")
         out[usable[found["i"]], found["j"]] = found["v"]
     return out
 
 
 def warp(points: Array, homography: Array) -> Array:
-    """Apply a homography to points `(N, 2)`; those behind the plane of sight become NaN."""
+    """Apply a homography to points `(N, 2)`; NaN for points behind the camera."""
     ones = np.ones((len(points), 1))
     out = np.concatenate([points.astype(np.float64), ones], 1) @ homography.T
     depth = np.where(out[:, 2:] > 1e-9, out[:, 2:], np.nan)
@@ -127,7 +132,7 @@ def homography_pair(
     size: tuple[int, int],
     name: str = "",
 ) -> Pair:
-    """A pair of images of a plane: every point is judged."""
+    """A pair related by a homography: all keypoints are judged."""
     truth = Truth(
         warp(first.keypoints, homography),
         warp(second.keypoints, np.linalg.inv(homography)),
@@ -140,7 +145,7 @@ def homography_pair(
 def unknown_pair(
     first: ImageFeatures, second: ImageFeatures, size: tuple[int, int], name: str = ""
 ) -> Pair:
-    """A pair of which nothing is known: no point is judged."""
+    """A pair without ground truth: no keypoint is judged."""
     truth = Truth(
         np.full((len(first), 2), np.nan),
         np.full((len(second), 2), np.nan),
@@ -148,3 +153,46 @@ def unknown_pair(
         np.zeros(len(second), bool),
     )
     return Pair(first, second, truth, size, name=name)
+
+
+def verified_labels(pair: Pair, graph: CandidateGraph, score: Array) -> Array:
+    """Labels of candidates `(E,)` from geometric verification: 1 true, 0 false, -1 unknown.
+
+    A fundamental matrix is estimated from confident matches (MAGSAC). Its inliers are true.
+    Candidates that share a keypoint with an inlier, or lie far from the epipolar line, are false.
+    The rest is unknown, since false candidates may lie near the line by chance.
+
+    Args:
+        pair: gives the keypoints; its ground truth is not used.
+        graph: E candidates.
+        score: `(E,)` probabilities of the candidates.
+    """
+    unknown = np.full(len(graph), -1)
+    matches = one_to_one(graph.first, graph.second, score, SURE)
+    if len(matches) < FEWEST:
+        return unknown
+    cv2.setRNGSeed(0)
+    estimate, inliers = cv2.findFundamentalMat(*pair.points(matches), cv2.USAC_MAGSAC, 1.0, 0.999)
+    if estimate is None or estimate.shape != (3, 3) or int(inliers.sum()) < FEWEST:
+        return unknown
+    kept = inliers[:, 0].astype(bool)
+    partner = np.full(len(pair.first), -1)
+    partner[matches.first[kept]] = matches.second[kept]
+    taken = np.zeros(len(pair.second), bool)
+    taken[matches.second[kept]] = True
+    true = partner[graph.first] == graph.second
+    rival = (partner[graph.first] >= 0) | taken[graph.second]
+    far = epipolar_distance(pair, graph, estimate) > WRONG
+    return np.where(true, 1, np.where(rival | far, 0, unknown))
+
+
+def epipolar_distance(pair: Pair, graph: CandidateGraph, fundamental: Array) -> Array:
+    """Larger distance of candidates `(E,)` from the epipolar lines in both images, in pixels."""
+    ones = np.ones((len(graph), 1))
+    points0 = np.concatenate([pair.first.keypoints[graph.first], ones], 1)
+    points1 = np.concatenate([pair.second.keypoints[graph.second], ones], 1)
+    line1, line0 = points0 @ fundamental.T, points1 @ fundamental
+    off = np.abs((points1 * line1).sum(1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distances = [off / np.hypot(line[:, 0], line[:, 1]) for line in (line0, line1)]
+    return np.asarray(np.nan_to_num(np.maximum(*distances), nan=np.inf))

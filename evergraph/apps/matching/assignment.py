@@ -1,4 +1,4 @@
-"""From scores of candidates to one-to-one matches."""
+"""Assignment: from scored candidates to one-to-one matches."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Matches:
-    """Matches of two images.
+    """Matches of two images, in descending order of confidence.
 
     Attributes:
-        first, second: `(M,)` indices of points, the most confident first.
+        first, second: `(M,)` indices of keypoints.
         confidence: `(M,)` float32 in 0..1.
     """
 
@@ -28,21 +28,27 @@ class Matches:
         return len(self.first)
 
     def strongest(self, count: int) -> Matches:
-        """The most confident of them."""
+        """The `count` most confident matches."""
         return Matches(self.first[:count], self.second[:count], self.confidence[:count])
 
 
 def sorted_matches(first: Array, second: Array, confidence: Array) -> Matches:
-    """The most confident first; equals in the order of their points."""
+    """Sort matches by descending confidence; ties by index."""
     order = np.lexsort((second, first, -confidence))
     return Matches(first[order], second[order], confidence[order].astype(np.float32))
 
 
 def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> Matches:
-    """Take the best candidate, drop all that share a point with it, and so on.
+    """Greedy assignment: take the best candidate, drop all that share a keypoint with it, repeat.
 
-    In every round all candidates that are the best of both of their points are taken at once,
-    which gives the same matches as one at a time.
+    Each round takes all candidates that are the best of both of their keypoints at once, which
+    gives the same matches as one at a time.
+
+    Args:
+        first: `(E,)` keypoints of the candidates in the first image.
+        second: `(E,)` keypoints of the candidates in the second image.
+        score: `(E,)` scores of the candidates.
+        threshold: minimum score of a match.
 
     Example:
         >>> one_to_one(np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0.9, 0.8, 0.7]), 0.5)
@@ -50,7 +56,7 @@ def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> M
     """
     left = np.flatnonzero(score >= threshold)
     left = left[np.lexsort((second[left], first[left], -score[left]))]
-    taken = []
+    taken = [left[:0]]
     while len(left):
         best0 = np.unique(first[left], return_index=True)[1]
         best1 = np.unique(second[left], return_index=True)[1]
@@ -58,20 +64,20 @@ def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> M
         taken.append(chosen)
         free = ~np.isin(first[left], first[chosen]) & ~np.isin(second[left], second[chosen])
         left = left[free]
-    rows = np.concatenate(taken) if taken else np.zeros(0, np.int64)
+    rows = np.concatenate(taken)
     return sorted_matches(first[rows], second[rows], score[rows])
 
 
 def best_cut(matches: Matches, beyond: float) -> Matches:
-    """Keep as many of the most confident matches as make the expected F1 largest.
+    """Keep the most confident matches, as many as maximize the expected F1.
 
-    If confidences are probabilities, the first k matches hold `Σ_{i≤k} p_i` true ones, of
-    `beyond · Σ p` that there are, so that F1 is `2 Σ_{i≤k} p_i / (k + beyond · Σ p)`. An easy pair
-    is cut at higher confidence than a hard one, which no fixed threshold does.
+    If confidences are probabilities, the first k matches contain `Σ_{i≤k} p_i` of the
+    `beyond · Σ p` true matches, so that F1 is `2 Σ_{i≤k} p_i / (k + beyond · Σ p)`. Unlike a fixed
+    threshold, this cuts an easy pair at a higher confidence than a hard one.
 
     Args:
-        matches: the most confident first.
-        beyond: true matches for each that is among these; 1 if none is missing.
+        matches: in descending order of confidence.
+        beyond: number of true matches divided by those among `matches`; 1 if none is missing.
 
     Example:
         >>> sure = Matches(np.arange(3), np.arange(3), np.array([1.0, 0.9, 0.1]))

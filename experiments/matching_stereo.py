@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from evergraph.apps.matching.features import Detector, detect
 from evergraph.apps.matching.truth import Pair, Truth
+from evergraph.extras import require
 
 Array = NDArray[Any]
 
@@ -17,10 +18,8 @@ Array = NDArray[Any]
 def motorcycle_pairs(
     points: tuple[int, ...] = (256, 512, 1024), detector: Detector = "sift"
 ) -> Iterator[Pair]:
-    """The pair with so many points of each image."""
-    from skimage.data import stereo_motorcycle
-
-    left, right, disparity = stereo_motorcycle()
+    """The pair with each maximum number of keypoints."""
+    left, right, disparity = require("skimage.data", "matching").stereo_motorcycle()
     size = (left.shape[1], left.shape[0])
     for count in points:
         first, second = (detect(image[..., ::-1], detector, count) for image in (left, right))
@@ -31,7 +30,7 @@ def motorcycle_pairs(
 
 
 def shift(points: Array, disparity: Array) -> tuple[Array, Array]:
-    """Where points of the left image lie in the right one, and whether anybody knows."""
+    """Positions of points of the left image in the right one, and whether they are known."""
     column, row = _pixels(points, disparity)
     by = disparity[row, column].astype(np.float64)
     known = np.isfinite(by)
@@ -41,7 +40,10 @@ def shift(points: Array, disparity: Array) -> tuple[Array, Array]:
 
 
 def shift_back(points: Array, disparity: Array) -> tuple[Array, Array]:
-    """The opposite: of all pixels of the left row that land here, the closest to the camera."""
+    """Positions of points of the right image in the left one, and whether they are known.
+
+    Of all pixels of the row that map to a point, the one closest to the camera counts.
+    """
     _, row = _pixels(points, disparity)
     across = np.arange(disparity.shape[1])
     with np.errstate(invalid="ignore"):

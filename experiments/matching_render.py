@@ -1,6 +1,6 @@
-"""Simple textured 3-D scenes in TartanAir's layout: for tests, first tries and comparisons.
+"""Rendered 3-D scenes of textured rectangles in TartanAir's layout, for tests and comparisons.
 
-A scene is a set of textured rectangles. World and cameras have x forward, y right, z down.
+World and camera axes: x forward, y right, z down.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from evergraph.apps.matching.images import Image, to_color
+from evergraph.extras import require
+
+cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
 Random = np.random.Generator
@@ -24,13 +26,13 @@ NEAR = 0.05
 
 @dataclass(frozen=True)
 class Category:
-    """What the sequences of a category have in common.
+    """Settings of the sequences of a category.
 
     Attributes:
-        open: under the sky with buildings, or in a room with boxes.
-        light: brightness, 1 is that of the photographs.
-        noise: standard deviation of the camera's noise, of 255 levels.
-        motion: how wildly the camera moves.
+        open: a street with buildings under the sky if true, a room with boxes otherwise.
+        light: factor of the brightness.
+        noise: standard deviation of the image noise, in gray levels.
+        motion: strength of the camera motion.
     """
 
     open: bool = False
@@ -60,7 +62,7 @@ class Rectangle:
 def sequence(
     category: Category, textures: Sequence[Image], frames: int, seed: int, width: int = 320
 ) -> list[tuple[Image, Array, Array]]:
-    """Image, depth and pose (4 × 4, camera to world) of all frames of a random sequence."""
+    """Render a random sequence: image, depth and pose `(4, 4)` (camera to world) of each frame."""
     if frames < 2:
         raise ValueError(f"frames must be at least 2, got {frames}")
     if not textures:
@@ -86,7 +88,7 @@ def room(rng: Random, textures: list[tuple[Image, ...]], boxes: int = 6) -> list
 
 
 def town(rng: Random, textures: list[tuple[Image, ...]], houses: int = 12) -> list[Rectangle]:
-    """Paved ground with houses on both sides of a street, under an empty sky."""
+    """Textured ground with houses on both sides of a street, under an empty sky."""
     scene = []
     for x in range(-10, 50, 10):
         for y in range(-20, 20, 10):
@@ -104,7 +106,7 @@ def town(rng: Random, textures: list[tuple[Image, ...]], houses: int = 12) -> li
 def box(
     middle: Array, size: Array, yaw: float, textures: list[tuple[Image, ...]], rng: Random
 ) -> list[Rectangle]:
-    """The six faces of a box, each with a texture of its own."""
+    """The six faces of a box with random textures."""
     turn = rotation(yaw, 0.0, 0.0)
     faces = []
     for axis in range(3):
@@ -120,7 +122,7 @@ def box(
 
 
 def rotation(yaw: float, pitch: float, roll: float) -> Array:
-    """Turn about z, then y, then x."""
+    """Rotation matrix `R_z(yaw) R_y(pitch) R_x(roll)`."""
     a, b, c = np.cos([yaw, pitch, roll])
     p, q, r = np.sin([yaw, pitch, roll])
     about_z = np.array([[a, -p, 0], [p, a, 0], [0, 0, 1]])
@@ -130,7 +132,7 @@ def rotation(yaw: float, pitch: float, roll: float) -> Array:
 
 
 def trajectory(rng: Random, frames: int, motion: float) -> list[Array]:
-    """Smooth random poses; one frame moves about the same whatever the length."""
+    """Smooth random poses; the motion per frame does not depend on the number of frames."""
     time = np.arange(frames) / 12.0
 
     def wave(size: float) -> Array:
@@ -170,7 +172,7 @@ def render(scene: list[Rectangle], pose: Array, width: int = 320) -> tuple[Image
 
 
 def _draw(face: Rectangle, rays: Array, eye: Array, depth: Array, color: Image) -> None:
-    """Draw a rectangle where it is the closest so far."""
+    """Draw a rectangle where it is closer than the depth buffer."""
     normal = np.cross(face.across, face.down)
     slope = normal @ rays
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -193,7 +195,7 @@ def _draw(face: Rectangle, rays: Array, eye: Array, depth: Array, color: Image) 
 
 
 def _level(textures: tuple[Image, ...], u: Array, v: Array) -> int:
-    """The level of the pyramid of which a pixel of the view covers about one pixel."""
+    """The pyramid level at which a pixel of the view covers about one texel."""
     seen = max(float(np.ptp(u) * np.ptp(v)), 1e-9)
     high, wide = textures[0].shape[:2]
     footprint = seen * high * wide / len(u)
@@ -208,7 +210,7 @@ def _pyramid(texture: Image, levels: int = 5) -> tuple[Image, ...]:
 
 
 def _expose(image: Image, category: Category, rng: Random) -> Image:
-    """What a camera makes of the light: brightness that varies, and noise."""
+    """Apply random brightness and noise."""
     light = category.light * rng.uniform(0.85, 1.1)
     noisy = image * light + rng.normal(0, category.noise, image.shape)
     return np.clip(noisy, 0, 255).astype(np.uint8)
