@@ -1,9 +1,9 @@
-"""What decides a run: its configuration, and the stream and learner made of it."""
+"""What decides a run on a graph: its configuration, and the stream and learner made of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,15 +12,42 @@ from torch import Tensor
 
 from evergraph.evaluate.presets import preset
 from evergraph.evaluate.protocols import PROTOCOLS, Protocol
-from evergraph.nn.baselines import KINDS, Baseline
-from evergraph.stream.continuum import Continuum, Scenario, Settings, Visibility
+from evergraph.evaluate.run import Report, run
+from evergraph.feature_graph import sgnroot
 from evergraph.graph.dataset import Dataset
 from evergraph.graph.graph import Graph
-from evergraph.learn.learner import Learner, Model
+from evergraph.graph.rows import SparseRows
+from evergraph.learn.learner import Learner
 from evergraph.learn.memory import MEMORIES
 from evergraph.learn.methods import METHODS
-from evergraph.nn.fgn import FGN
 from evergraph.learn.training import Training
+from evergraph.nn.baselines import KINDS, baseline
+from evergraph.nn.fgn import FGN
+from evergraph.stream.continuum import Continuum, node_continuum
+from evergraph.stream.schedule import Scenario
+from evergraph.stream.source import Visibility
+
+MODELS: dict[str, Callable[..., FGN]] = {
+    "fgn": FGN,
+    **{kind: partial(baseline, kind) for kind in KINDS},
+}
+STREAM_SETTINGS = ("hops", "cap", "root", "diffusion")
+FGN_SETTINGS = (
+    "normalization", "dropout", "gain", "channels", "features", "centered", "concatenate",
+    "directed", "attention",
+)  # fmt: skip
+BASELINE_SETTINGS = ("hidden", "dropout")
+TRAINING_SETTINGS = (
+    "optimizer", "lr", "momentum", "weight_decay", "steps", "replay_every", "averaging",
+    "average_steps", "replay_batch_size", "replay_batches",
+)  # fmt: skip
+METHOD_SETTINGS = (
+    "strength", "relevance", "every", "decay", "solver", "blocks", "sample", "temperature",
+    "max_width",
+)  # fmt: skip
+SETTINGS = {
+    *STREAM_SETTINGS, *FGN_SETTINGS, *BASELINE_SETTINGS, *TRAINING_SETTINGS, *METHOD_SETTINGS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,16 +86,20 @@ class Config:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Reject what nobody knows, and fill the settings in."""
-        for name, known in (("method", METHODS), ("memory_rule", MEMORIES), ("model", MODELS)):
+        """Reject what is unknown, and fill the settings in."""
+        for name, known in (
+            ("method", METHODS), ("memory_rule", MEMORIES), ("model", MODELS),
+            ("protocol", PROTOCOLS),
+        ):  # fmt: skip
             if getattr(self, name) not in known:
                 raise ValueError(
                     f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
                 )
-        if self.protocol not in PROTOCOLS:
-            raise ValueError(
-                f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}"
-            )
+        for name in self.settings:
+            if name not in SETTINGS:
+                raise ValueError(
+                    f"settings must be among {', '.join(sorted(SETTINGS))}, got {name!r}"
+                )
         given = preset(self.model, self.method, self.dataset, self.scenario)
         if self.visibility == "arrived":
             given["diffusion"] = False  # it walks over all of the graph
@@ -81,93 +112,102 @@ class Config:
         """How often every item comes: once, unless learning is regular or offline."""
         return self.epochs if self.scenario == "regular" or self.protocol == "cglb" else 1
 
+    def plain(self) -> dict[str, Any]:
+        """The configuration as JSON gives it back, with the settings that are read."""
+        out = asdict(self)
+        out["class_order"] = None if self.class_order is None else list(self.class_order)
+        out["settings"] = {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in _pick(self.settings, self.read_settings()).items()
+        }
+        return out
 
-MODELS: dict[str, Callable[..., Model]] = {
-    "fgn": FGN,
-    **{kind: partial(Baseline, kind) for kind in KINDS},
-}
-STREAM_SETTINGS = ("hops", "cap", "root", "diffusion")
-FGN_SETTINGS = (
-    "normalization", "dropout", "gain", "channels", "features", "centered", "concatenate",
-    "directed",
-)  # fmt: skip
-BASELINE_SETTINGS = ("hidden", "dropout", "condensed")
-TRAINING_SETTINGS = (
-    "optimizer", "lr", "momentum", "weight_decay", "steps", "replay_every", "averaging",
-)  # fmt: skip
-REPLAY_SETTINGS = ("replay_batch_size", "replay_batches")
-METHOD_SETTINGS = ("strength", "relevance", "every", "solver", "blocks", "sample")
+    def read_settings(self) -> tuple[str, ...]:
+        """The settings that decide this run."""
+        names = *STREAM_SETTINGS, *METHOD_SETTINGS
+        if self.method == "analytic":  # nothing is learned by gradients
+            return names
+        model = FGN_SETTINGS if self.model == "fgn" else BASELINE_SETTINGS
+        return *names, *model, *TRAINING_SETTINGS
 
 
-def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
+def run_config(
+    config: Config,
+    seeds: tuple[int, ...],
+    dataset: Dataset,
+    report: Report = lambda number, seen, accuracy: None,
+    **files: Any,
+) -> dict[str, Any]:
+    """Run a configuration on a data set, loaded before; `files` as `run` takes them."""
+    for part in ("train", "test"):
+        if not len(getattr(dataset, part)):
+            raise ValueError(
+                f"data set {dataset.name!r} must have {part} nodes with labels, got none; see the "
+                "columns `label` and `split`"
+            )
+    if config.settings.get("root"):
+        dataset = rooted(dataset)
+    return run(
+        lambda seed: build(config, dataset, seed, rooted_already=True),
+        seeds,
+        config.plain(),
+        report=report,
+        balanced=config.protocol != "paper",
+        **files,
+    )
+
+
+def build(
+    config: Config, dataset: Dataset, seed: int, rooted_already: bool = False
+) -> tuple[Continuum, Learner]:
     """The stream and the learner of one seed."""
     s = config.settings
-    stream = Continuum(
+    if s.get("root") and not rooted_already:
+        dataset = rooted(dataset)
+    stream = node_continuum(
         dataset,
-        Settings(
-            scenario=config.scenario,
-            batch_size=config.batch_size,
-            classes_per_task=config.classes_per_task,
-            class_order=config.class_order,
-            tasks=config.tasks,
-            epochs=config.passes,
-            hops=s["hops"],
-            cap=s.get("cap"),
-            root=s.get("root", False),
-            diffusion=s.get("diffusion", False),
-            visibility=config.visibility,
-            seed=seed,
-        ),
+        scenario=config.scenario,
+        batch_size=config.batch_size,
+        classes_per_task=config.classes_per_task,
+        class_order=config.class_order,
+        tasks=config.tasks,
+        epochs=config.passes,
+        visibility=config.visibility,
+        seed=seed,
+        **_pick(s, ("hops", "cap", "diffusion")),
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = _model(config, dataset.graph)
     method = METHODS[config.method](**_pick(s, METHOD_SETTINGS))
-    needs = config.method in ("replay", "gem", "agem", "der")
-    memory = MEMORIES[config.memory_rule](config.memory, seed=seed) if needs else None
+    memory = None
+    if method.needs_memory:
+        memory = MEMORIES[config.memory_rule](config.memory, seed=seed)
     training = Training(
-        replay_batch_size=s.get("replay_batch_size", config.batch_size),
-        replay_batches=s.get("replay_batches"),
-        **_pick(s, TRAINING_SETTINGS),
+        **{"replay_batch_size": config.batch_size, **_pick(s, TRAINING_SETTINGS)}
     )
     return stream, Learner(model, method, memory, training, seed)
 
 
-def _model(config: Config, graph: Graph) -> Model:
+def rooted(dataset: Dataset) -> Dataset:
+    """The same data set with the sgnroot of all features, so that large ones do not dominate."""
+    graph, x = dataset.graph, dataset.graph.features
+    fresh: Tensor | SparseRows
+    fresh = replace(x, values=sgnroot(x.values)) if isinstance(x, SparseRows) else sgnroot(x)
+    return replace(dataset, graph=replace(graph, features=fresh))
+
+
+def _model(config: Config, graph: Graph) -> FGN:
     """The network for the features and edges of a graph."""
     s = config.settings
-    settings = {"hops": s["hops"], **_pick(s, _model_settings(config))}
+    names = FGN_SETTINGS if config.model == "fgn" else BASELINE_SETTINGS
+    settings = {"hops": s["hops"], **_pick(s, names)}
     x, weight = graph.features, graph.weight
-    channels = x.shape[1] if isinstance(x, Tensor) and x.dim() == 3 else 1
-    if config.model != "fgn":
-        return MODELS[config.model](channels * graph.num_features, 0, **settings)
-    if weight is not None and weight.dim() == 2 and not s.get("diffusion"):
-        settings["edge_components"] = weight.shape[1]
-    return FGN(graph.num_features, 0, in_channels=channels, **settings)
-
-
-def _model_settings(config: Config) -> tuple[str, ...]:
-    return FGN_SETTINGS if config.model == "fgn" else BASELINE_SETTINGS
-
-
-def read_settings(config: Config) -> tuple[str, ...]:
-    """The settings that decide a run: others may be there, and nobody reads them."""
-    names = *STREAM_SETTINGS, *METHOD_SETTINGS
-    if config.method == "analytic":  # nothing is learned by gradients
-        return names
-    return *names, *_model_settings(config), *TRAINING_SETTINGS, *REPLAY_SETTINGS
+    settings["in_channels"] = x.shape[1] if isinstance(x, Tensor) and x.dim() == 3 else 1
+    if config.model == "fgn" and weight is not None and weight.dim() == 2:
+        settings["edge_components"] = 1 if s.get("diffusion") else weight.shape[1]
+    return MODELS[config.model](graph.num_features, 0, **settings)
 
 
 def _pick(settings: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: settings[name] for name in names if name in settings}
-
-
-def plain(config: Config) -> dict[str, Any]:
-    """The configuration as JSON gives it back, with the settings that are read."""
-    out = asdict(config)
-    out["class_order"] = None if config.class_order is None else list(config.class_order)
-    out["settings"] = {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in _pick(config.settings, read_settings(config)).items()
-    }
-    return out

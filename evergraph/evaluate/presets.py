@@ -27,6 +27,7 @@ EMBEDDINGS: dict[str, tuple[str, ...]] = {
     "sage": ("x", "mean"),
 }
 
+ARXIV_LIKE = ("ogbn-arxiv", "generated-arxiv")
 # The paper's networks and our schedule for ogbn-arxiv and graphs of its kind.
 ARXIV: dict[str, Any] = {"replay_batches": 4, "replay_batch_size": 64, "lr": 0.1, "cap": 20}
 ARXIV_MODEL: dict[str, Any] = {
@@ -52,7 +53,7 @@ def preset(model: str, method: str, dataset: str, scenario: str) -> dict[str, An
         0.03
     """
     out = dict(DEFAULT)
-    if dataset.endswith("arxiv"):
+    if dataset in ARXIV_LIKE:
         out |= ARXIV | ARXIV_MODEL.get(model, ARXIV_MODEL["baseline"])
     if dataset in LARGE:
         out |= LARGE_SETTINGS

@@ -1,115 +1,129 @@
-"""Node classification on a growing graph: the main job of the program."""
+"""The one loop: stream, predict, learn, test, time, save and resume, for every application."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from evergraph.evaluate.config import Config, build, plain
-from evergraph.learn.checkpoint import read_checkpoint
-from evergraph.stream.continuum import Continuum
-from evergraph.graph.dataset import Dataset
-from evergraph.learn.learner import Learner
 from evergraph.evaluate.metrics import (
     Prequential,
     average_accuracy,
     average_forgetting,
     maximum_forgetting,
 )
+from evergraph.learn.checkpoint import read_checkpoint
+from evergraph.learn.learner import Learner
+from evergraph.stream.continuum import Continuum
 
+SCHEMA = 2  # of the JSON that `run` returns; docs/results.md describes it
 CURVE_POINTS = 12
 
+Build = Callable[[int], tuple[Continuum, Learner]]
+"""Makes the stream and the learner of a seed."""
 Report = Callable[[int, int, float], None]
 """Called with the seed's number, the items seen and the last accuracy."""
+Scores = dict[str, tuple[float, int]]
+"""The accuracy on the test items of each class (or of all), and how many there are."""
+Scorer = Callable[[Learner, Continuum, Tensor, int], Scores]
+"""Tests a learner on some items after so many batches of the stream."""
 
 
 @dataclass
 class Record:
-    """What is known of one seed so far.
+    """What is known of one seed so far; the items of `runs` in the JSON.
 
     Attributes:
+        seed: of the stream, the model and the memory.
         matrix: accuracy on each test group after each task.
         curve: items seen and accuracy on all test items.
         prequential: correct and all predictions made before learning.
-        learning, testing: seconds.
-        memory_bytes: the most that the method kept.
+        learn_seconds, test_seconds: wall-clock time.
+        learn_cpu_seconds: CPU time of learning.
+        memory_bytes: the most that memory and method kept.
         class_accuracy: accuracy on the test items of each class, at the end.
+        class_history: the same after each task.
     """
 
+    seed: int = 0
     matrix: list[list[float]] = field(default_factory=list)
     curve: list[list[float]] = field(default_factory=list)
     prequential: list[int] = field(default_factory=lambda: [0, 0])
-    learning: float = 0.0
-    testing: float = 0.0
+    learn_seconds: float = 0.0
+    test_seconds: float = 0.0
+    learn_cpu_seconds: float = 0.0
     memory_bytes: int = 0
     class_accuracy: dict[str, float] = field(default_factory=dict)
+    class_history: list[dict[str, float]] = field(default_factory=list)
 
 
-def _quiet(number: int, seen: int, accuracy: float) -> None:
-    """Report to nobody."""
-
-
-def _numbered(report: Report, number: int) -> Callable[[int, float], None]:
-    def follow(seen: int, accuracy: float) -> None:
-        report(number, seen, accuracy)
-
-    return follow
+def by_class(learner: Learner, stream: Continuum, index: Tensor, position: int) -> Scores:
+    """Test items: accuracy by class, or the task's own measure over all of them."""
+    pairs = [(learner.output(b), b.target) for b in stream.test(index, position)]
+    if not pairs:
+        return {}
+    outputs, targets = (torch.cat(part) for part in zip(*pairs, strict=True))
+    if not learner.classes:
+        return {"": (learner.task.measure(outputs, targets), len(targets))}
+    return {
+        str(label): (learner.task.measure(outputs[mine], targets[mine]), int(mine.sum()))
+        for label in targets.unique().tolist()
+        if (mine := targets == label).any()
+    }
 
 
 def run(
-    config: Config,
-    seeds: tuple[int, ...],
-    dataset: Dataset,
+    build: Build,
+    seeds: Sequence[int],
+    config: Mapping[str, Any],
+    *,
     checkpoint: Path | None = None,
     resume: bool = False,
     every: float = 10.0,
-    report: Report = _quiet,
+    report: Report = lambda number, seen, accuracy: None,
+    scorer: Scorer = by_class,
+    balanced: bool = False,
 ) -> dict[str, Any]:
     """Run all seeds and summarize them.
 
     Args:
-        config: what to run.
-        seeds: of the stream, the network and the memory.
-        dataset: loaded before, by `evergraph.datasets.load`.
+        build: makes the stream and the learner of a seed.
+        seeds: all that is random follows from them.
+        config: what is run, as JSON can hold it; a checkpoint of another one is refused.
         checkpoint: a file to save the state in, every so many seconds; the state is complete, so
-            that a run that was killed goes on as if nothing had happened.
-        resume: go on from the checkpoint; from the beginning if there is none yet.
+            that a run that was killed resumes as if nothing had happened.
+        resume: continue from the checkpoint; from the beginning if there is none yet.
         every: seconds between checkpoints.
         report: see `Report`.
+        scorer: see `Scorer`.
+        balanced: whether entries of the accuracy matrix are means over classes, as CGLB counts.
     """
-    for part in ("train", "test"):
-        if not len(getattr(dataset, part)):
-            raise ValueError(
-                f"data set {dataset.name!r} must have {part} nodes with labels, got none; see the "
-                "columns `label` and `split`"
-            )
     records: list[Record] = []
-    first: dict[str, Any] | None = None
+    pending: dict[str, Any] | None = None
     if resume and checkpoint is not None and checkpoint.exists():
-        first = _peek(checkpoint)
-        if first["config"] != plain(config) or first["seeds"] != list(seeds):
-            raise ValueError(_other(checkpoint, first, config, seeds))
-        records = [Record(**old) for old in first["records"]]
+        pending = read_checkpoint(checkpoint)[1]["extra"]
+        _same_run(checkpoint, pending, config, seeds)
+        records = [Record(**old) for old in pending["records"]]
     for number in range(len(records), len(seeds)):
-        stream, learner = build(config, dataset, seeds[number])
-        record = Record()
-        if first is not None:
+        stream, learner = build(seeds[number])
+        record = Record(seed=seeds[number])
+        if pending is not None:
             assert checkpoint is not None
             record = Record(**learner.load(checkpoint)["current"])
-            first = None
+            pending = None
         saver = None
         if checkpoint is not None:
-            extra = {"config": plain(config), "seeds": list(seeds)}
-            saver = Saver(checkpoint, every, extra, [asdict(r) for r in records])
-        _follow(stream, learner, record, saver, _numbered(report, number), config.protocol)
+            done = [asdict(r) for r in records]
+            saver = Saver(checkpoint, every, {"config": dict(config), "seeds": [*seeds]}, done)
+        _follow(stream, learner, record, saver, _numbered(report, number), scorer, balanced)
         records.append(record)
-    return summarize(config, seeds, records)
+    return summarize(config, records)
 
 
 @dataclass
@@ -136,14 +150,15 @@ def _follow(
     record: Record,
     save: Saver | None,
     report: Callable[[int, float], None],
-    protocol: str,
+    scorer: Scorer,
+    balanced: bool,
 ) -> None:
     """One pass over a stream from where the learner stands."""
-    seen = sum(len(nodes) for _, nodes in stream.schedule[: learner.position])
+    schedule = stream.schedule
+    seen = sum(map(len, schedule.batches[: learner.position]))
     step = max(len(stream) // CURVE_POINTS, 1)
-    groups = stream.test_groups()
-    lazy = getattr(learner.method, "lazy", False)  # predicting is dear: only where it must be
-    first = stream.settings.epochs == 1  # items that come again are no test
+    lazy = learner.method.lazy
+    first = schedule.epochs == 1  # items that come again are no test
     score = Prequential()
     score.correct, score.count = record.prequential
     for batch in stream.batches(learner.position):
@@ -151,23 +166,17 @@ def _follow(
         start = time.perf_counter()
         if learner.classes and first and not lazy:
             score.update(learner.predict(batch).tolist(), batch.target.tolist())
-        middle = time.perf_counter()
+        middle, cpu = time.perf_counter(), time.process_time()
         learner.observe(batch)
         after = time.perf_counter()
+        record.learn_cpu_seconds += time.process_time() - cpu
         seen += len(batch)
-        ends = stream.ends_task(position)
+        ends = schedule.ends_task(position)
         if ends or (not lazy and (position + 1) % step == 0):
-            tested = [_by_class(learner, stream, group, position + 1) for group in groups]
-            every = [score for group in tested for score in group.values()]
-            record.curve.append([seen, _mean(every, balanced=False)])
-            if ends:
-                balanced = protocol != "paper"  # as CGLB counts
-                record.matrix.append([_mean(group.values(), balanced) for group in tested])
-                record.class_accuracy = {
-                    str(label): score[0] for group in tested for label, score in group.items()
-                }
-        record.learning += after - middle
-        record.testing += middle - start + time.perf_counter() - after
+            tested = [scorer(learner, stream, g, position + 1) for g in stream.test_groups]
+            _note(record, tested, seen, ends, balanced)
+        record.learn_seconds += after - middle
+        record.test_seconds += middle - start + time.perf_counter() - after
         record.prequential = [score.correct, score.count]
         record.memory_bytes = max(record.memory_bytes, kept_bytes(learner))
         report(seen, record.curve[-1][1] if record.curve else float("nan"))
@@ -175,16 +184,18 @@ def _follow(
             save(learner, record)
 
 
-def _by_class(
-    learner: Learner, stream: Continuum, nodes: Tensor, position: int
-) -> dict[int, tuple[float, int]]:
-    """Accuracy and number of the test items of each class among some nodes."""
-    labels = stream.labels[nodes]
-    out = {}
-    for label in labels.unique().tolist():
-        mine = nodes[labels == label]
-        out[label] = (learner.evaluate(stream.test(mine, position)), len(mine))
-    return out
+def _note(
+    record: Record, tested: Sequence[Scores], seen: int, ends: bool, balanced: bool
+) -> None:
+    """Write down how well all groups were tested."""
+    every = [score for group in tested for score in group.values()]
+    record.curve.append([seen, _mean(every, balanced=False)])
+    if ends:
+        record.matrix.append([_mean(group.values(), balanced) for group in tested])
+        record.class_accuracy = {
+            label: score[0] for group in tested for label, score in group.items()
+        }
+        record.class_history.append(record.class_accuracy)
 
 
 def _mean(scores: Iterable[tuple[float, int]], balanced: bool) -> float:
@@ -198,23 +209,20 @@ def _mean(scores: Iterable[tuple[float, int]], balanced: bool) -> float:
 
 def kept_bytes(learner: Learner) -> int:
     """What a learner keeps of the past, beside its network."""
-    method = learner.method
-    own = getattr(method, "nbytes", None)
-    if own is None:
-        own = sum(tensor.nbytes for tensor in method.state()[0].values())
-    return int(own) + (0 if learner.memory is None else learner.memory.nbytes)
+    return learner.method.nbytes + (0 if learner.memory is None else learner.memory.nbytes)
 
 
-def summarize(config: Config, seeds: tuple[int, ...], records: list[Record]) -> dict[str, Any]:
-    """The numbers of all seeds together."""
+def summarize(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str, Any]:
+    """The numbers of all seeds together: the JSON of a run."""
     final = [record.curve[-1][1] for record in records]
     items = [record.curve[-1][0] for record in records]
-    matrices = np.array([record.matrix for record in records])
-    mean = matrices.mean(axis=0)  # NaN for a task without test items, which JSON does not know
-    learning = sum(record.learning for record in records)
+    matrices = [np.array(record.matrix) for record in records]
+    mean = np.mean(matrices, axis=0)  # NaN for a task without test items, which JSON does not know
+    learning = sum(record.learn_seconds for record in records)
     return {
-        "config": plain(config),
-        "seeds": list(seeds),
+        "schema": SCHEMA,
+        "config": dict(config),
+        "seeds": [record.seed for record in records],
         "accuracy_mean": float(np.mean(final)),
         "accuracy_sd": float(np.std(final, ddof=1)) if len(final) > 1 else 0.0,
         "accuracy_per_seed": final,
@@ -227,24 +235,31 @@ def summarize(config: Config, seeds: tuple[int, ...], records: list[Record]) -> 
         "class_accuracy": [record.class_accuracy for record in records],
         "accuracy_matrix": [[None if v != v else v for v in row] for row in mean.tolist()],
         "curve": [record.curve for record in records],
-        "seconds": learning + sum(record.testing for record in records),
+        "seconds": learning + sum(record.test_seconds for record in records),
         "items_per_second": sum(items) / learning,
         "memory_bytes": max(record.memory_bytes for record in records),
+        "runs": [asdict(record) for record in records],
     }
 
 
-def _peek(checkpoint: Path) -> dict[str, Any]:
-    extra: dict[str, Any] = read_checkpoint(checkpoint)[1]["extra"]
-    return extra
+def _numbered(report: Report, number: int) -> Callable[[int, float], None]:
+    def follow(seen: int, accuracy: float) -> None:
+        report(number, seen, accuracy)
+
+    return follow
 
 
-def _other(checkpoint: Path, there: dict[str, Any], config: Config, seeds: tuple[int, ...]) -> str:
-    here = {**plain(config), "seeds": list(seeds)}
+def _same_run(
+    checkpoint: Path, there: Mapping[str, Any], config: Mapping[str, Any], seeds: Sequence[int]
+) -> None:
+    """Refuse a checkpoint of another run, and say in what it differs."""
+    here = {**config, "seeds": [*seeds]}
     old = {**there["config"], "seeds": there["seeds"]}
     differ = [
         f"{k} is {old.get(k)!r} there, {here[k]!r} here" for k in here if here[k] != old.get(k)
     ]
-    return (
-        f"checkpoint {checkpoint} belongs to another configuration: {'; '.join(differ)}; "
-        "use the same options, or another checkpoint"
-    )
+    if differ:
+        raise ValueError(
+            f"checkpoint {checkpoint} belongs to another configuration: {'; '.join(differ)}; "
+            "use the same options, or another checkpoint"
+        )

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from evergraph.feature_graph.equations import mean_coefficient
-from evergraph.graph.neighbors import Features, Neighbors
+from evergraph.graph.neighbors import Features, Linked, Neighbors
 from evergraph.graph.rows import SparseRows
 
 TINY = 1e-3  # keeps the logarithm of a given weight finite
@@ -130,16 +130,19 @@ class Table:
     """Nodes of one graph whose neighbors are other rows of the same features, K each.
 
     Attributes:
-        index: `(E, K)` int64 rows.
-        weight: `(E, K)`; 0 where a node has fewer neighbors.
+        links: index and weight, `(E, K)`.
     """
 
-    index: Tensor
-    weight: Tensor
+    links: Linked
+
+    @property
+    def weight(self) -> Tensor:
+        """The given edge weights, `(E, K)`."""
+        return self.links.weight
 
     def pair(self, own: Tensor, around: Tensor) -> Tensor:
         """Map `(E,)` twice to `(E, K)`."""
-        return own.unsqueeze(-1) + around[self.index]
+        return own.unsqueeze(-1) + around[self.links.index]
 
     def softmax(self, score: Tensor) -> Tensor:
         """Softmax of `(E, K)` along each row."""
@@ -149,9 +152,9 @@ class Table:
         """`(E, 1, C, F)` from the nodes `(E, C, F)`."""
         weight = self.weight if weight is None else weight
         if not total:
-            weight = mean_coefficient(weight, torch.tensor(self.index.shape[1]))
+            weight = mean_coefficient(weight, torch.tensor(self.links.index.shape[1]))
         flat = features.flatten(1)
-        out = embedding_bag(self.index, flat, per_sample_weights=weight, mode="sum")
+        out = embedding_bag(self.links.index, flat, per_sample_weights=weight, mode="sum")
         return out.view(-1, 1, *features.shape[1:])
 
 

@@ -85,10 +85,37 @@ class Neighbors:
         return first if self.hop is None else first + self.hop - 1
 
 
-def check_items(x: Features, neighbors: Neighbors, hops: int) -> None:
+@dataclass(frozen=True)
+class Linked:
+    """Neighbors that are other items of the same batch, K each: a whole graph in one batch.
+
+    Attributes:
+        index: `(B, K)` int64 rows of the batch.
+        weight: `(B, K)`; 0 where an item has fewer neighbors.
+    """
+
+    index: Tensor
+    weight: Tensor
+
+    def __len__(self) -> int:
+        return self.index.numel()
+
+    edge_components = 1
+
+    def packed(self, x: Tensor, rows: Tensor) -> Neighbors:
+        """The neighbors of some items with their features: self-contained."""
+        owner = torch.arange(len(rows)).repeat_interleave(self.index.shape[1])
+        features = x[self.index[rows].flatten()]
+        return Neighbors(features, owner, weight=self.weight[rows].flatten())
+
+
+def check_items(x: Features, neighbors: Neighbors | Linked, hops: int) -> None:
     """Raise a ValueError that names the rule and the item if a batch cannot be used."""
     if isinstance(x, Tensor) and x.dim() < 2:
         raise ValueError(f"x must have shape (*, C, F), got {tuple(x.shape)}")
+    if isinstance(neighbors, Linked):
+        _check_finite(x, "item {row}")
+        return
     _check_widths(x, neighbors.features)
     items = len(x) if isinstance(x, SparseRows) else math.prod(x.shape[:-2])
     if len(neighbors):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from evergraph.feature_graph import condense
+from evergraph.graph.neighbors import Linked
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.learn.memory import Memory
 from evergraph.learn.method import Method
@@ -211,6 +212,7 @@ class Learner:
             "configuration": self.configuration,
             "task": self.task.state(),
             "position": self.position,
+            "steps": self.optimizer.count,
             "width": self._width,
             "rng": dict(self.rng.bit_generator.state),
             "extra": dict(extra or {}),
@@ -241,6 +243,7 @@ class Learner:
         _resize(self.model, parts["model"])
         self.model.load_state_dict(parts["model"])
         self.optimizer.state = parts.get("optimizer", {})
+        self.optimizer.count = values["steps"]
         self.method.load_state(parts.get("method", {}), values["method"])
         if self.memory is not None:
             self.memory.load_state(parts.get("memory", {}), values["memory"])
@@ -293,7 +296,7 @@ class Learner:
     def _condensed(self, batch: Batch) -> Batch:
         """The same items with one neighbor per plane in place of all, where that is lossless."""
         requires: Requires = self.model.requires
-        if not requires.condensable:
+        if not requires.condensable or isinstance(batch.neighbors, Linked):
             return batch
         rows = len(batch) * batch.nodes_per_item
         return replace(batch, neighbors=condense(batch.neighbors, rows, requires.hops))

@@ -60,6 +60,10 @@ class Classification:
 
     For nodes, sub-graphs and edges alike. Outputs are in the order in which classes were met.
 
+    Args:
+        ignore_unknown: accept items without a label (-1) and learn nothing from them; they are
+            there as neighbors of others. By default they are refused.
+
     Attributes:
         classes: the labels met so far.
 
@@ -70,11 +74,12 @@ class Classification:
         tensor([3])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ignore_unknown: bool = False) -> None:
         self.classes: list[int] = []
+        self.ignore_unknown = ignore_unknown
 
     def __repr__(self) -> str:
-        return "Classification()"
+        return f"Classification(ignore_unknown={self.ignore_unknown})"
 
     def check(self, batch: Batch) -> None:
         """Labels must be whole numbers from 0 on."""
@@ -85,26 +90,27 @@ class Classification:
                 f"{tuple(target.shape)}; encode them, or use task=Regression() for numbers"
             )
         low, high = (int(v) for v in target.aminmax())
-        if low < 0 or high >= LABEL_LIMIT:
+        if low < -int(self.ignore_unknown) or high >= LABEL_LIMIT:
             wrong = low if low < 0 else high
             raise ValueError(f"labels must be 0 or more and below 2^31 to learn from, got {wrong}")
 
     def meet(self, head: Head, batch: Batch) -> None:
         """Number the labels that are new."""
         known = set(self.classes)
-        fresh = [label for label in batch.target.unique().tolist() if label not in known]
+        found = batch.target.unique().tolist()
+        fresh = [label for label in found if label >= 0 and label not in known]
         if fresh:
             self.classes += fresh
             head.grow(len(self.classes))
 
     def columns(self, target: Tensor) -> Tensor:
         """The position of each label among `classes`."""
-        place = {label: column for column, label in enumerate(self.classes)}
+        place = {label: column for column, label in enumerate(self.classes)} | {-1: -1}
         return torch.tensor([place[label] for label in target.tolist()], dtype=torch.int64)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy over the classes met so far."""
-        return cross_entropy(output, self.columns(batch.target))
+        return cross_entropy(output, self.columns(batch.target), ignore_index=-1)
 
     def decode(self, output: Tensor) -> Tensor:
         """The label of each item, `(B,)`."""

@@ -28,6 +28,7 @@ class Training:
         averaging: predict with a moving average of the parameters over the last batches, of which
             this share is kept at each new one; 0 predicts with the parameters as they are.
         average_steps: update the average after every gradient step, not after every batch.
+        cycle: steps of a one-cycle schedule of the rate; 0 keeps it constant.
     """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
@@ -40,6 +41,7 @@ class Training:
     replay_batch_size: int = 10
     averaging: float = 0.0
     average_steps: bool = False
+    cycle: int = 0
 
     def __post_init__(self) -> None:
         """Reject settings that cannot train."""
@@ -64,17 +66,22 @@ class Optimizer:
         training: rates and decay.
 
     Attributes:
-        lr, beta1: may be changed between steps, for a schedule.
+        lr, beta1: of the next step; a schedule changes them.
         state: tensors by `name:key`.
+        count: steps made.
     """
 
     def __init__(self, training: Training) -> None:
         self.training, self.lr, self.beta1 = training, training.lr, 0.9
         self.state: dict[str, Tensor] = {}
+        self.count = 0
 
     @torch.no_grad()
     def step(self, model: nn.Module) -> None:
         """Move every parameter that has a gradient."""
+        if self.training.cycle:
+            one_cycle(self, min(self.count, self.training.cycle), self.training.cycle + 1)
+        self.count += 1
         for name, parameter in model.named_parameters():
             gradient = parameter.grad
             if gradient is None:

@@ -15,12 +15,13 @@ from evergraph.feature_graph import (
     Packed,
     Places,
     SupportGraph,
+    Table,
 )
 from evergraph.feature_graph.build import build, fixed_support
 from evergraph.feature_graph.fused import Network, broadcast_network
 from evergraph.feature_graph.lean import LeanGraph
 from evergraph.feature_graph.support import Arrays
-from evergraph.graph.neighbors import Features, Neighbors
+from evergraph.graph.neighbors import Features, Linked, Neighbors
 from evergraph.graph.rows import SparseRows
 from evergraph.nn.attention import Attention, FeatureAttention
 from evergraph.nn.blocks import (
@@ -253,6 +254,8 @@ class FGN(nn.Module):
         x = batch.x
         if self.places is not None:
             return self.run(x, self.places)
+        if isinstance(batch.neighbors, Linked):
+            return self.run(x, Table(batch.neighbors))
         rows = len(batch) * batch.nodes_per_item
         if isinstance(x, Tensor) and x.dim() == 4:
             x = x.flatten(0, 1)
@@ -315,6 +318,7 @@ class FGN(nn.Module):
     def embed(self, batch: Batch) -> Tensor:
         """What the layers make of the feature nodes, dense: `(*, C, F)` of the last layer."""
         self.requires.check(batch)
+        assert isinstance(batch.neighbors, Neighbors)
         layout = self.places or Packed(batch.neighbors, len(batch), self.hops)
         graph, y, absent = self._body(batch.x, layout)
         if y is None:

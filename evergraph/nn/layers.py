@@ -15,7 +15,7 @@ from evergraph.feature_graph import DenseGraph, FeatureGraph, RankOneGraph
 from evergraph.feature_graph.lean import LeanGraph
 from evergraph.graph.rows import SparseRows
 from evergraph.nn.attention import uniform
-from evergraph.nn.messages import MessageGraph
+from evergraph.nn.messages import IdentityGraph, MessageGraph
 
 Graph = FeatureGraph | LeanGraph | MessageGraph
 
@@ -116,8 +116,8 @@ class FeatureTransform(nn.Module):
 
     def alone(self, y: Tensor) -> Tensor:
         """Map nodes that collect themselves, such as neighbors whose neighbors are unknown."""
-        channels = y.shape[-2]
-        return self._map(torch.cat([y] * (self.propagated // channels), dim=-2), y)
+        planes = self.propagated // y.shape[-2]
+        return self._map(IdentityGraph(y, planes).propagate(y), y)
 
     def _map(self, propagated: Tensor, plain: Tensor) -> Tensor:
         if self.concatenate:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from evergraph.graph.neighbors import Features, Neighbors, check_items
+from evergraph.graph.neighbors import Features, Linked, Neighbors, check_items
 from evergraph.graph.rows import SparseRows
 
 
@@ -21,7 +21,8 @@ class Batch:
 
     Attributes:
         x: `(B, C, F)`, or `(B, S, C, F)` for items of S nodes; or sparse rows, S for each item.
-        neighbors: of all items; owners count the nodes of all items in a row.
+        neighbors: of all items; owners count the nodes of all items in a row. Or links between
+            the items of the batch, which are packed when items are selected.
         target: `(B,)` int64 labels, -1 where unknown; or `(B, D)` numbers of a regression, NaN
             where unknown.
         task: `(B,)` int64 task descriptors; -1 where there is none.
@@ -29,7 +30,7 @@ class Batch:
     """
 
     x: Features
-    neighbors: Neighbors
+    neighbors: Neighbors | Linked
     target: Tensor
     task: Tensor
     node: Tensor
@@ -75,9 +76,7 @@ class Batch:
     @property
     def nbytes(self) -> int:
         """How many bytes all arrays take."""
-        parts = [self.x, self.neighbors.features, *_tensors(self.neighbors)]
-        parts += [self.target, self.task, self.node]
-        return sum(part.nbytes for part in parts)
+        return sum(tensor.nbytes for tensor in self.tensors().values())
 
     def check(self, hops: int) -> None:
         """Raise a ValueError that names the item if anything in it cannot be used."""
@@ -85,6 +84,11 @@ class Batch:
 
     def select(self, index: Tensor) -> Batch:
         """The items at these positions, in this order."""
+        if isinstance(self.neighbors, Linked):
+            assert isinstance(self.x, Tensor)
+            around = self.neighbors.packed(self.x, index)
+            parts = (self.target[index], self.task[index], self.node[index])
+            return Batch(self.x[index], around, *parts)
         per, owner = self.nodes_per_item, self.neighbors.owner
         counts = torch.bincount(owner // per, minlength=len(self))
         start = counts.cumsum(0) - counts
@@ -107,6 +111,8 @@ class Batch:
 
     def compact(self) -> Batch:
         """The same items to store: sparse rows with int32 indices, nothing else in memory."""
+        if isinstance(self.neighbors, Linked):
+            return self.select(torch.arange(len(self)))
         x, y = self.x, self.neighbors.features
         if isinstance(x, SparseRows) and isinstance(y, SparseRows):
             small = self.neighbors.with_features(y.with_index_type(torch.int32))
@@ -115,6 +121,8 @@ class Batch:
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name, to save them."""
+        if isinstance(self.neighbors, Linked):
+            return self.compact().tensors()
         out = {"target": self.target, "task": self.task, "node": self.node}
         for name in ("owner", "hop", "weight"):
             part = getattr(self.neighbors, name)
@@ -151,20 +159,33 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     """All items of several batches in one."""
     if not batches:
         raise ValueError("expected at least one batch to concatenate, got none")
-    items = torch.tensor([len(b) for b in batches]) * batches[0].nodes_per_item
-    around = [len(b.neighbors) for b in batches]
-    shift = torch.repeat_interleave(items.cumsum(0) - items, torch.tensor(around))
-    owner = torch.cat([b.neighbors.owner for b in batches])
-    neighbors = Neighbors(
-        _join([b.neighbors.features for b in batches]),
-        owner + shift.to(owner.device),
-        _join_optional([b.neighbors.hop for b in batches], around),
-        _join_optional([b.neighbors.weight for b in batches], around),
-    )
     target, task, node = (
         torch.cat([getattr(b, name) for b in batches]) for name in ("target", "task", "node")
     )
-    return Batch(_join([b.x for b in batches]), neighbors, target, task, node)
+    x = _join([b.x for b in batches])
+    return Batch(x, _join_neighbors(batches), target, task, node)
+
+
+def _join_neighbors(batches: Sequence[Batch]) -> Neighbors | Linked:
+    size = torch.tensor([len(b) for b in batches])
+    linked = [b.neighbors for b in batches if isinstance(b.neighbors, Linked)]
+    if len(linked) == len(batches):
+        shift = (size.cumsum(0) - size).tolist()
+        index = torch.cat([n.index + s for n, s in zip(linked, shift, strict=True)])
+        return Linked(index, torch.cat([n.weight for n in linked]))
+    if linked:
+        return _join_neighbors([b.compact() for b in batches])
+    packed = [b.neighbors for b in batches if isinstance(b.neighbors, Neighbors)]
+    rows = size * batches[0].nodes_per_item
+    around = [len(n) for n in packed]
+    moved = torch.repeat_interleave(rows.cumsum(0) - rows, torch.tensor(around))
+    owner = torch.cat([n.owner for n in packed])
+    return Neighbors(
+        _join([n.features for n in packed]),
+        owner + moved.to(owner.device),
+        _join_optional([n.hop for n in packed], around),
+        _join_optional([n.weight for n in packed], around),
+    )
 
 
 def _join(parts: Sequence[Features]) -> Features:
@@ -186,8 +207,3 @@ def _join_optional(parts: Sequence[Tensor | None], lengths: Sequence[int]) -> Te
             for part, n in zip(parts, lengths, strict=True)
         ]
     )
-
-
-def _tensors(neighbors: Neighbors) -> list[Tensor]:
-    parts = (neighbors.owner, neighbors.hop, neighbors.weight)
-    return [part for part in parts if part is not None]

@@ -1,0 +1,322 @@
+"""Compiled loops: `Â z` of many small dense feature graphs, without ever storing Â.
+
+All rows (one channel of one item) have the same few features, so that `LANES` rows are worked on
+side by side and every arithmetic step is a vector instruction. The symmetric adjacency is made
+once per pair of features, in a buffer that stays in the processor's cache. Arrays that belong
+together share one buffer, side by side (`[x | m]`): the compiler proves that two buffers do not
+overlap before it uses vector instructions, and gives up on more than a few.
+
+Axes: P planes, R rows, F features. `normalization` is 0 none, 1 row, 2 column, 3 symmetric, and
+Â = diag(l) A diag(r) with l and r from the degrees of A, which is symmetric.
+Serial and without the GIL, like the other compiled loops of this package.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from evergraph.feature_graph.compiled.support import JIT
+
+LANES = 128
+
+
+@njit(**JIT)
+def _load(source, first, count, tile, to, shift):
+    """Rows `first...` of source `(R, F)` into lanes `shift...` of to; spare lanes are 0.
+
+    Four features at a time by way of the tile, `(4 LANES,)`: the compiler has vector instructions
+    for steps of a known width. The last four may have been among those before. Unsigned places
+    spare it the question whether they count from the end.
+    """
+    features, flat = source.shape[1], source.reshape(-1)
+    if features < 4:
+        for lane in range(count):
+            for i in range(features):
+                to[i, shift + lane] = source[first + lane, i]
+        for i in range(features):
+            to[i, shift + count : shift + LANES] = 0
+        return
+    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+    tile[4 * count :] = 0
+    for start in range(0, features, 4):
+        i = min(start, features - 4)
+        at, k = np.uint64(first * features + i), np.uint64(0)
+        for _ in range(count):
+            v0, v1, v2, v3 = flat[at], flat[at + one], flat[at + two], flat[at + three]
+            tile[k] = v0
+            tile[k + one] = v1
+            tile[k + two] = v2
+            tile[k + three] = v3
+            at, k = at + np.uint64(features), k + np.uint64(4)
+        t0, t1, t2, t3 = to[i], to[i + 1], to[i + 2], to[i + 3]
+        for lane in range(LANES):
+            t0[shift + lane] = tile[4 * lane]
+            t1[shift + lane] = tile[4 * lane + 1]
+            t2[shift + lane] = tile[4 * lane + 2]
+            t3[shift + lane] = tile[4 * lane + 3]
+
+
+@njit(**JIT)
+def _store(source, shift, tile, to, first, count):
+    """Lanes `shift...` of source into rows `first...` of to `(R, F)`: `_load` in reverse."""
+    features, flat = to.shape[1], to.reshape(-1)
+    if features < 4:
+        for lane in range(count):
+            for i in range(features):
+                to[first + lane, i] = source[i, shift + lane]
+        return
+    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+    for start in range(0, features, 4):
+        i = min(start, features - 4)
+        s0, s1, s2, s3 = source[i], source[i + 1], source[i + 2], source[i + 3]
+        for lane in range(LANES):
+            tile[4 * lane] = s0[shift + lane]
+            tile[4 * lane + 1] = s1[shift + lane]
+            tile[4 * lane + 2] = s2[shift + lane]
+            tile[4 * lane + 3] = s3[shift + lane]
+        at, k = np.uint64(first * features + i), np.uint64(0)
+        for _ in range(count):
+            v0, v1, v2, v3 = tile[k], tile[k + one], tile[k + two], tile[k + three]
+            flat[at] = v0
+            flat[at + one] = v1
+            flat[at + two] = v2
+            flat[at + three] = v3
+            at, k = at + np.uint64(features), k + np.uint64(4)
+
+
+@njit(**JIT)
+def _adjacency(xm, normalization, roots, diagonal, scale):
+    """Eq. (4), lane by lane, from `[x | m]`.
+
+    Fills A for all pairs i < j, the diagonal of A, and `[l | r]` of its normalization.
+    """
+    features, one = xm.shape[0], xm.dtype.type(1)
+    scale[:] = 0 if normalization else 1
+    along = np.empty(LANES, xm.dtype)
+    k = 0
+    for i in range(features):
+        here, own, middle = xm[i], scale[i], diagonal[i]
+        along[:] = 0
+        for j in range(i + 1, features):
+            there, other, row = xm[j], scale[j], roots[k]
+            for lane in range(LANES):
+                a = here[lane] * there[lane + LANES] + here[lane + LANES] * there[lane]
+                v = np.sqrt(np.abs(a))
+                row[lane] = v if a >= 0 else -v
+            if normalization:
+                for lane in range(LANES):
+                    v = np.abs(row[lane])
+                    along[lane] += v
+                    other[lane] += v
+            k += 1
+        for lane in range(LANES):
+            a = here[lane] * here[lane + LANES]
+            v = np.sqrt(np.abs(a + a))
+            middle[lane] = v if a >= 0 else -v
+            along[lane] += v
+        if normalization == 3:
+            for lane in range(LANES):
+                degree = own[lane] + along[lane]
+                s = one / np.sqrt(degree) if degree > 0 else one
+                own[lane] = s
+                own[lane + LANES] = s
+        elif normalization:
+            for lane in range(LANES):
+                degree = own[lane] + along[lane]
+                s = one / degree if degree > 0 else one
+                own[lane] = s if normalization == 1 else one
+                own[lane + LANES] = one if normalization == 1 else s
+
+
+@njit(**JIT)
+def _product(roots, diagonal, z, out):
+    """`out = A z`, lane by lane, for one z."""
+    features = z.shape[0]
+    for i in range(features):
+        here, to, middle = z[i], out[i], diagonal[i]
+        for lane in range(LANES):
+            to[lane] = middle[lane] * here[lane]
+    k = 0
+    for i in range(features):
+        here, to = z[i], out[i]
+        for j in range(i + 1, features):
+            there, other, row = z[j], out[j], roots[k]
+            for lane in range(LANES):
+                to[lane] += row[lane] * there[lane]
+                other[lane] += row[lane] * here[lane]
+            k += 1
+
+
+@njit(**JIT)
+def _plain(xm, zy):
+    """From `[x | m]` and z to y = A z in `[z | y]`, lane by lane: A is used as it is made."""
+    features = xm.shape[0]
+    for i in range(features):
+        here, to = xm[i], zy[i]
+        for lane in range(LANES):
+            a = here[lane] * here[lane + LANES]
+            v = np.sqrt(np.abs(a + a))
+            to[lane + LANES] = (v if a >= 0 else -v) * to[lane]
+    for i in range(features):
+        here, to = xm[i], zy[i]
+        for j in range(i + 1, features):
+            there, other = xm[j], zy[j]
+            for lane in range(LANES):
+                a = here[lane] * there[lane + LANES] + here[lane + LANES] * there[lane]
+                v = np.sqrt(np.abs(a))
+                v = v if a >= 0 else -v
+                to[lane + LANES] += v * other[lane]
+                other[lane + LANES] += v * to[lane]
+
+
+@njit(**JIT)
+def propagate(x, m, z, own, normalization, out):
+    """`Â z` for x `(R, F)`, m `(P, R, F)` and z `(R, F)` into out `(P, R, F)`.
+
+    With `own`, z is x, whatever is given in its place.
+    """
+    rows, features = x.shape
+    xm = np.empty((features, 2 * LANES), x.dtype)
+    zy = np.empty((features, 2 * LANES), x.dtype)
+    scale = np.empty((features, 2 * LANES), x.dtype)
+    roots = np.empty((features * (features - 1) // 2, LANES), x.dtype)
+    small = np.empty((3, features, LANES), x.dtype)
+    diagonal, right, y = small[0], small[1], small[2]
+    tile = np.empty(4 * LANES, x.dtype)
+    for first in range(0, rows, LANES):
+        count = min(LANES, rows - first)
+        _load(x, first, count, tile, xm, 0)
+        if own:
+            zy[:, :LANES] = xm[:, :LANES]
+        else:
+            _load(z, first, count, tile, zy, 0)
+        for p in range(m.shape[0]):
+            _load(m[p], first, count, tile, xm, LANES)
+            if normalization == 0:
+                _plain(xm, zy)
+                _store(zy, LANES, tile, out[p], first, count)
+                continue
+            _adjacency(xm, normalization, roots, diagonal, scale)
+            for i in range(features):
+                here, s, to = zy[i], scale[i], right[i]
+                for lane in range(LANES):
+                    to[lane] = here[lane] * s[lane + LANES]
+            _product(roots, diagonal, right, y)
+            for i in range(features):
+                here, s = y[i], scale[i]
+                for lane in range(LANES):
+                    here[lane] *= s[lane]
+            _store(y, 0, tile, out[p], first, count)
+
+
+@njit(**JIT)
+def _adjacency_backward(xm, roots, diagonal, zhd, gxm):
+    """Through Eq. (4): from `[z | h | d]` to `[gx | gm]`, which it adds to.
+
+    z is what A is multiplied with, h the gradient of `A z` and d that of the degrees. Overwrites
+    A by its gradient.
+    """
+    features = xm.shape[0]
+    zero, half = xm.dtype.type(0), xm.dtype.type(0.5)
+    two = 2 * LANES
+    k = 0
+    for i in range(features):
+        here = zhd[i]
+        for j in range(i + 1, features):
+            there, row = zhd[j], roots[k]
+            for lane in range(LANES):
+                g = here[lane] * there[lane + LANES] + here[lane + LANES] * there[lane]
+                d = here[lane + two] + there[lane + two]
+                size = np.abs(row[lane])
+                g += d if row[lane] >= 0 else -d
+                row[lane] = half * g / size if size > 0 else zero
+            k += 1
+    k = 0
+    for i in range(features):
+        here, to = xm[i], gxm[i]
+        for j in range(i + 1, features):
+            there, other, row = xm[j], gxm[j], roots[k]
+            for lane in range(LANES):
+                to[lane] += row[lane] * there[lane + LANES]
+                to[lane + LANES] += row[lane] * there[lane]
+                other[lane] += row[lane] * here[lane + LANES]
+                other[lane + LANES] += row[lane] * here[lane]
+            k += 1
+    for i in range(features):
+        here, given, middle, to = xm[i], zhd[i], diagonal[i], gxm[i]
+        for lane in range(LANES):
+            size = np.abs(middle[lane])
+            d = given[lane + two]
+            g = given[lane] * given[lane + LANES] + (d if middle[lane] >= 0 else -d)
+            g = g / size if size > 0 else zero  # ½, and twice because a_ii = 2 x_i m_i
+            to[lane] += g * here[lane + LANES]
+            to[lane + LANES] += g * here[lane]
+
+
+@njit(**JIT)
+def propagate_backward(x, m, z, own, normalization, grad, gx, gm, gz):
+    """Gradients of `propagate`: from grad `(P, R, F)` to gx `(R, F)`, gm `(P, R, F)` and gz `(R, F)`.
+
+    With `own`, gx is the gradient to x in both places and gz is left as it is.
+    """
+    rows, features = x.shape
+    half = x.dtype.type(0.5)
+    xm, gxm = np.empty((features, 2 * LANES), x.dtype), np.empty((features, 2 * LANES), x.dtype)
+    scale = np.empty((features, 2 * LANES), x.dtype)
+    zhd = np.empty((features, 3 * LANES), x.dtype)
+    roots = np.empty((features * (features - 1) // 2, LANES), x.dtype)
+    small = np.empty((8, features, LANES), x.dtype)
+    diagonal, right, h, y, gr = small[0], small[1], small[2], small[3], small[4]
+    given, arriving, total = small[5], small[6], small[7]
+    tile = np.empty(4 * LANES, x.dtype)
+    for first in range(0, rows, LANES):
+        count = min(LANES, rows - first)
+        _load(x, first, count, tile, xm, 0)
+        if own:
+            given[:] = xm[:, :LANES]
+        else:
+            _load(z, first, count, tile, given, 0)
+        gxm[:] = 0
+        total[:] = 0
+        for p in range(m.shape[0]):
+            _load(m[p], first, count, tile, xm, LANES)
+            _load(grad[p], first, count, tile, arriving, 0)
+            _adjacency(xm, normalization, roots, diagonal, scale)
+            for i in range(features):
+                for lane in range(LANES):
+                    right[i, lane] = given[i, lane] * scale[i, lane + LANES]
+                    h[i, lane] = arriving[i, lane] * scale[i, lane]
+            if normalization == 1 or normalization == 3:  # where l depends on the degrees
+                _product(roots, diagonal, right, y)
+            _product(roots, diagonal, h, gr)
+            for i in range(features):
+                for lane in range(LANES):
+                    zhd[i, lane] = right[i, lane]
+                    zhd[i, lane + LANES] = h[i, lane]
+                    total[i, lane] += gr[i, lane] * scale[i, lane + LANES]
+                    gxm[i, lane + LANES] = 0
+                if normalization == 0:
+                    zhd[i, 2 * LANES :] = 0
+                elif normalization == 1:
+                    for lane in range(LANES):
+                        s = scale[i, lane]
+                        zhd[i, lane + 2 * LANES] = -arriving[i, lane] * y[i, lane] * s * s
+                elif normalization == 2:
+                    for lane in range(LANES):
+                        s = scale[i, lane + LANES]
+                        zhd[i, lane + 2 * LANES] = -gr[i, lane] * given[i, lane] * s * s
+                else:
+                    for lane in range(LANES):
+                        s = scale[i, lane]
+                        gs = gr[i, lane] * given[i, lane] + arriving[i, lane] * y[i, lane]
+                        zhd[i, lane + 2 * LANES] = -half * gs * s * s * s
+            _adjacency_backward(xm, roots, diagonal, zhd, gxm)
+            _store(gxm, LANES, tile, gm[p], first, count)
+        if own:
+            for i in range(features):
+                for lane in range(LANES):
+                    gxm[i, lane] += total[i, lane]
+        else:
+            _store(total, 0, tile, gz, first, count)
+        _store(gxm, 0, tile, gx, first, count)
