@@ -126,10 +126,11 @@ def _not_here(source: Source, place: Path) -> str:
 
 def _sorry(source: Source, tried: Iterable[str], fetch: bool) -> str:
     lines = "".join(f"\n  - {reason}" for reason in tried)
+    off = f"Fetching was turned off; it can come from {source.how}.\n"
     return (
         f"data set {source.name!r} could not be had. Tried:{lines}\n"
-        + ("" if fetch else f"Fetching was turned off; it can come from {source.how}.\n")
-        + f"Put its files in <root>/{source.folder} and pass root or set {ROOT_VARIABLE}; "
+        f"{off if source.how and not fetch else ''}"
+        f"Put its files in <root>/{source.folder} and pass root or set {ROOT_VARIABLE}; "
         "'generated' and 'generated-arxiv' work offline."
     )
 
