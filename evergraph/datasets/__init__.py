@@ -177,7 +177,7 @@ class Available:
 def available(
     root: str | Path | None = None, cache: str | Path | None = None, *, fetch: bool = True
 ) -> list[Available]:
-    """What is there, what can be fetched, and what can be generated; no network is used.
+    """All data sets with their state; does not use the network.
 
     Example:
         >>> [entry.name for entry in available() if entry.state == "generated"]

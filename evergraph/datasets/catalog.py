@@ -49,7 +49,7 @@ class Source:
         return " or ".join(way for way, there in ways if there)
 
 
-# As sha256sum writes it; no two files have the same name.
+# The output of sha256sum; file names are unique.
 _SHA256 = """
 316d45e0e48387392c70cc3e3915e43f6f5c147ea45c973971e2c9140aaadacf  cora.cites
 0955f03baddbea9911f53814d7781129b71b066e5b442d0a5bd51f439c442082  cora.content

@@ -1,4 +1,4 @@
-"""The user's own graph: a folder with a table of nodes and a table of edges."""
+"""Reads a user's graph from a folder with a table of nodes and a table of edges."""
 
 from __future__ import annotations
 

@@ -62,11 +62,6 @@ class Windows:
     def __len__(self) -> int:
         return len(self.x)
 
-    def select(self, index: Tensor) -> Windows:
-        """The windows at these indices."""
-        x, target, source, start = self.x, self.target, self.source, self.start
-        return Windows(x[index], target[index], source[index], start[index], self.skipped)
-
     def batch(self, index: Tensor, task: int = -1) -> Batch:
         """The windows at these indices as a batch."""
         return as_batch(self.x[index], self.target[index], task, index)
