@@ -48,7 +48,7 @@ class Config:
         replay_batches: batches from memory for each new one.
         replay_batch_size: windows in each of them.
         lr, dropout, averaging: see `Training`; the average follows every gradient step.
-        disturb: change training windows a little, see `Disturbance`.
+        disturb: change training windows a little, see `Augmentation`.
         strength: of the ridge.
         settle: samples to drop at the beginning of each recording.
         validation: take the test windows from the training part, to choose settings; of the split

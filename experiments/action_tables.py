@@ -192,7 +192,7 @@ def search_subjects(
 
 
 def best_for_subjects(trials: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
-    """For each network and pair, `(model, *pair)`, the rate and disturbance with the best mean."""
+    """For each network and pair, `(model, *pair)`, the rate and augmentation with the best mean."""
     found: dict[tuple[str, ...], dict[tuple[float, bool], list[float]]] = {}
     for trial in trials:
         settings = found.setdefault((trial["model"], *trial["left_out"]), {})

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from evergraph.apps.action.disturbance import Disturbance, rotations, triples
 from evergraph.apps.action.models import (
     ConvolutionBlock,
     GraphNetwork,
@@ -13,13 +12,13 @@ from evergraph.apps.action.models import (
 )
 from evergraph.apps.action.networks import NETWORKS, network
 from evergraph.apps.action.plain import Convolutions, Perceptron, signals
+from evergraph.apps.action.preprocessing import Augmentation, Standardize, rotations, triples
 from evergraph.apps.action.propagation import propagated
 from evergraph.apps.action.recording import Layout
-from evergraph.apps.action.scaling import Standardize
-from experiments.action_statistics import window_statistics
 from evergraph.feature_graph import Neighbors, feature_adjacency, feature_graph, normalize
-from evergraph.nn.layers import FeatureAttention
 from evergraph.nn.fgn import FGN
+from evergraph.nn.layers import FeatureAttention
+from experiments.action_statistics import window_statistics
 
 LAYOUT = Layout(("a", "b", "c"), ("x", "y"), 25.0)
 
@@ -275,13 +274,13 @@ def test_a_disturbance_is_the_same_for_both_instants_and_keeps_other_channels():
     half = torch.randn(6, 2, 5, 7)
     x = torch.cat([half, half], dim=1)
     torch.manual_seed(0)
-    turned = Disturbance(axes=((0, 1, 2),), turn=0.5, gain=0.0, loss=0.0)(x)
+    turned = Augmentation(axes=((0, 1, 2),), turn=0.5, gain=0.0, loss=0.0)(x)
     assert torch.allclose(turned[:, :2], turned[:, 2:])
     assert torch.allclose(turned[:, :, 3:], x[:, :, 3:])
     assert not torch.allclose(turned[:, :, :3], x[:, :, :3])
     assert torch.allclose(turned.square().sum(2), x.square().sum(2), atol=1e-4)
-    assert torch.equal(Disturbance(turn=0.0, gain=0.0, loss=0.0)(x), x)
-    assert not Disturbance(loss=1.0)(x).any()
+    assert torch.equal(Augmentation(turn=0.0, gain=0.0, loss=0.0)(x), x)
+    assert not Augmentation(loss=1.0)(x).any()
 
 
 @pytest.mark.parametrize("name", ["fgn", "mlp", "cnn"])

@@ -298,7 +298,7 @@ def test_a_recognizer_that_disturbs_its_windows_is_saved_as_such(tmp_path):
     assert made.exit_code == 0, made.output
     loaded = Recognizer.load(tmp_path / "m")
     assert loaded.settings.disturb
-    assert loaded.learner.model.scaling.disturbance is not None
+    assert loaded.learner.model.scaling.augmentation is not None
 
 
 def test_method_must_fit(data):

@@ -283,6 +283,10 @@ def sparse(indptr: list[int], indices: list[int], values: list[float]) -> Sparse
         ),
         ({"time": torch.zeros(4)}, r"time must have shape \(3,\), got \(4,\)"),
         ({"time": torch.tensor([0.0, INF, 1.0])}, "time of node 1 must be finite, got inf"),
+        ({"edge_time": torch.zeros(4)}, r"edge_time must have shape \(2,\), got \(4,\)"),
+        ({"edge_time": torch.tensor([INF, 1.0])}, "time of edge 0 must be finite, got inf"),
+        ({"domain": torch.zeros(4).long()}, r"domain must have shape \(3,\), got \(4,\)"),
+        ({"domain": torch.zeros(3)}, r"domain must be int64, got torch.float32; call \.long\(\)"),
     ],
 )
 def test_bad_graphs_are_refused(change: dict[str, object], message: str) -> None:

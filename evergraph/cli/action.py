@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -138,7 +137,8 @@ def evaluate(
 def predict(
     model: Model,
     file: Annotated[
-        str, typer.Argument(help="A CSV file with `time` and `sensor.channel` columns, or - .")
+        str,
+        typer.Argument(help="CSV or Parquet with `time` and `sensor.channel` columns, or - ."),
     ] = "-",
     stride: Annotated[float, typer.Option(help="Seconds from one prediction to the next.")] = 1.0,
     picture: Annotated[
@@ -158,13 +158,13 @@ def predict(
     use_threads(1)
     kept: list[Prediction] = []
     follower = None
-    with complaints(), ExitStack() as stack:
+    with complaints():
         recognizer = Recognizer.load(model)
-        lines, source = _open(file, stack)
+        table, source = _open(file)
         step = max(1, round(stride * recognizer.layout.rate))
         if not as_json:
             typer.echo("time,activity,probability,missing")
-        for made, state in follow(recognizer, lines, source, step):
+        for made, state in follow(recognizer, table, source, step):
             follower = state
             typer.echo(line(made, as_json))
             sys.stdout.flush()
@@ -227,9 +227,9 @@ def learn(
 
 def _lesson(file: Path, recognizer: Recognizer, activity: str) -> tuple[list[Recording], list[str]]:
     """The recordings of a file or a folder, in the layout of a model, and what was odd."""
-    from evergraph.apps.action.folder import read_folder, recordings_of
+    from evergraph.apps.action.csv_stream import read_file
     from evergraph.apps.action.recognizer import same_layout
-    from evergraph.apps.action.rows import read_file
+    from evergraph.apps.action.sources import read_folder, recordings_of
 
     notes: list[str] = []
     if file.is_dir():
@@ -302,14 +302,14 @@ def _learn(
         shown.remove_task(task)
 
 
-def _open(file: str, stack: ExitStack) -> tuple[Any, str]:
+def _open(file: str) -> tuple[Any, str]:
     if file == "-":
-        from evergraph.apps.action.rows import Arriving
+        from evergraph.apps.action.csv_stream import PipeReader
 
         try:
-            return Arriving(sys.stdin.fileno()), "standard input"
+            return PipeReader(sys.stdin.fileno()), "standard input"
         except OSError:  # not a pipe or a terminal
             return sys.stdin, "standard input"
     if not Path(file).is_file():
         raise ValueError(f"no recording at {file}; use - to read standard input")
-    return stack.enter_context(Path(file).open(newline="", encoding="utf-8")), file
+    return Path(file), file

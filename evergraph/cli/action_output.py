@@ -51,7 +51,7 @@ def draw(
     """Bands of what was told, and of what was true if the file has a column for it."""
     import numpy as np
 
-    from evergraph.apps.action.rows import read_file
+    from evergraph.apps.action.csv_stream import read_file
     from experiments.action_figures import bands
 
     time = [made.time for made in kept]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from evergraph.graph.dataset import Dataset, split_by_class
 from evergraph.datasets.catalog import SOURCES, Source
 from evergraph.datasets.convert import from_networkx, from_pyg
 from evergraph.datasets.fetch import (
@@ -30,6 +29,8 @@ from evergraph.datasets.linqs import read_linqs
 from evergraph.datasets.npz import read_npz
 from evergraph.datasets.ogb import read_ogb
 from evergraph.datasets.planetoid import read_planetoid
+from evergraph.datasets.time_stream import read_time_stream
+from evergraph.graph.dataset import Dataset, split_by_class
 
 __all__ = [
     "NAMES",
@@ -54,6 +55,7 @@ NAMES: tuple[str, ...] = (*SOURCES, *_GENERATED)
 """Every name that `load` knows."""
 
 Split = Literal["own", "planetoid", "random"]
+State = Literal["present", "fetchable", "missing", "generated"]
 
 
 def load(
@@ -73,8 +75,9 @@ def load(
     Args:
         name: one of `NAMES`, or a path to a folder with `nodes` and `edges`.
         root: the user's folder of data sets; by default what EVERGRAPH_DATA names.
-        split: `own` is the paper's for Cora, Citeseer and Pubmed, OGB's for ogbn-arxiv, the
-            column `split` of a folder, and else random; `planetoid` is the public one of the
+        split: `own` is the paper's for Cora, Citeseer and Pubmed, the published one for
+            ogbn-arxiv, time streams and npz files with masks (number `seed` of them), the column
+            `split` of a folder, and else random; `planetoid` is the public one of the
             Planetoid files; `random` draws 60 % of each class for training and 20 % for testing.
         directed: overrides whether neighbors count in one direction only.
         seed: of the generator and of random splits.
@@ -114,19 +117,22 @@ def load(
 
 
 def _is_planetoid(name: str | Path) -> bool:
-    return name in SOURCES and SOURCES[str(name)].files[0].startswith("ind.")
+    return name in SOURCES and SOURCES[str(name)].format == "planetoid"
 
 
 def _read(source: Source, folder: Path, split: Split, seed: int) -> Dataset:
-    if source.name == "cora":
-        dataset = read_linqs(folder)
-    elif source.name == "ogbn-arxiv":
-        dataset = read_ogb(folder)
-    elif _is_planetoid(source.name):
-        short = source.name.removesuffix("-planetoid")
-        dataset = read_planetoid(folder, short, "planetoid" if split == "planetoid" else "paper")
-    else:
-        dataset = read_npz(folder / source.files[0], source.name, seed)
+    match source.format:
+        case "linqs":
+            dataset = read_linqs(folder)
+        case "ogb":
+            dataset = read_ogb(folder)
+        case "planetoid":
+            short = source.name.removesuffix("-planetoid")
+            dataset = read_planetoid(folder, short, "paper" if split != "planetoid" else split)
+        case "time-stream":
+            dataset = read_time_stream(folder, source.name)
+        case "npz":
+            dataset = read_npz(folder / source.files[0], source.name, seed)
     return replace(dataset, name=source.name, graph=replace(dataset.graph, name=source.name))
 
 
@@ -150,8 +156,9 @@ class Available:
 
     Attributes:
         name: what `load` calls it.
-        state: `present`, `fetchable`, `missing` (fetching is turned off) or `generated`.
-        where: the folder if it is present, else where it can be fetched from.
+        state: `present`, `fetchable`, `missing` (it cannot be fetched, or fetching is turned off)
+            or `generated`.
+        where: the folder if it is present, else where it can come from.
         nodes: as published.
         edges: as published.
         features: as published.
@@ -159,7 +166,7 @@ class Available:
     """
 
     name: str
-    state: Literal["present", "fetchable", "missing", "generated"]
+    state: State
     where: str
     nodes: int
     edges: int
@@ -170,7 +177,7 @@ class Available:
 def available(
     root: str | Path | None = None, cache: str | Path | None = None, *, fetch: bool = True
 ) -> list[Available]:
-    """What is there, what can be fetched, and what can be generated; no network is used.
+    """All data sets with their state; does not use the network.
 
     Example:
         >>> [entry.name for entry in available() if entry.state == "generated"]
@@ -180,11 +187,11 @@ def available(
     for source in SOURCES.values():
         folder = find(source, root, cache)
         counts = source.nodes, source.edges, source.features, source.classes
+        state: State = "fetchable" if fetch and source.how else "missing"
+        where = source.how or f"to be put in <root>/{source.folder}"
         if folder is not None:
-            entries.append(Available(source.name, "present", str(folder), *counts))
-        else:
-            state: Literal["fetchable", "missing"] = "fetchable" if fetch else "missing"
-            entries.append(Available(source.name, state, source.how, *counts))
+            state, where = "present", str(folder)
+        entries.append(Available(source.name, state, where, *counts))
     for name, preset in _GENERATED.items():
         growth = PRESETS[preset]
         edges = round(growth.nodes * growth.citations)

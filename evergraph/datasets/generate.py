@@ -1,9 +1,9 @@
-"""A seeded generator of growing, citation-like graphs that needs no data and no network.
+"""A seeded generator of growing, citation-like graphs.
 
 Nodes arrive one after the other, each in a year, each on one topic, and cite earlier nodes,
 mostly of their own topic. Some nodes attract far more citations than others (a degree-corrected
 stochastic block model), topics gain and lose popularity over the years, and features are topic
-words or dense embeddings. Everything is drawn in whole arrays: a million nodes take seconds.
+words or dense embeddings. All sampling is vectorized: a million nodes take seconds.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Growth:
         signal: the share of words that come from the topic; of an embedding, the deviation
             between topics, where the noise has deviation 1.
         homophily: the share of citations that stay within the topic.
-        recency: 0 cites old and new alike; more prefers the new.
-        skew: how unevenly citations are received; 0 is evenly, 1 is extremely so.
+        recency: 0 cites all earlier nodes alike; larger values prefer recent ones.
+        skew: how unevenly citations are distributed, from 0 (evenly) to below 1.
         years: the first and the last one.
         yearly: by which factor the number of arrivals grows from year to year.
         test: the share of nodes to test on.
@@ -98,8 +98,6 @@ PRESETS: Mapping[str, Growth] = {
         classes=40,
         features=128,
         words=0,
-        signal=0.25,
-        years=(1991, 2020),
         yearly=1.12,
         train=90_941 / 169_343,
         test=48_603 / 169_343,
@@ -179,9 +177,8 @@ def _citations(rng: np.random.Generator, growth: Growth, topics: Ints) -> Ints:
     """Exactly `nodes * citations` distinct edges (rounded), `(2, E)`."""
     wanted = round(growth.nodes * growth.citations)
     attraction = (1 - rng.random(growth.nodes)) ** -growth.skew  # a power law, never infinite
-    activity = np.cumsum(
-        np.r_[0.0, rng.lognormal(0, 0.7, growth.nodes - 1)]
-    )  # the first cites none
+    # The first node cites none.
+    activity = np.cumsum(np.r_[0.0, rng.lognormal(0, 0.7, growth.nodes - 1)])
     pools = _Pools.build(attraction, topics)
     keys = np.empty(0, dtype=np.int64)
     for _ in range(100):
@@ -256,7 +253,7 @@ class _Pools:
 
 
 def _bags(rng: np.random.Generator, growth: Growth, topics: Ints) -> SparseRows:
-    """Sets of words. Topics use the same frequencies, each for other words."""
+    """Sets of words. All topics have the same word frequencies, but for different words."""
     frequency = 1 / (np.arange(growth.features) + 3.0)  # Zipf's law, flattened at the top
     line = np.cumsum(frequency / frequency.sum())
     dialect = np.stack([rng.permutation(growth.features) for _ in range(growth.classes)])

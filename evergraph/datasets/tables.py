@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 
 _BLOCK = 8192  # rows that are held as Python objects at a time
 
+Row = tuple[int, Sequence[object]]
+"""Line number and values."""
+
 Block = tuple[list[int], Mapping[str, Sequence[object] | NDArray[Any]]]
+"""Line numbers and columns of some rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,46 +117,51 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _csv_blocks(path: Path) -> Iterator[Block]:
+def _in_blocks(rows: Iterator[Row]) -> Iterator[Block]:
+    """Columns of up to `_BLOCK` rows; the first row holds their names."""
+    _, names = next(rows, (0, ()))
+    while block := list(islice(rows, _BLOCK)):
+        columns = zip(*(row for _, row in block), strict=True)
+        yield [line for line, _ in block], dict(zip(map(str, names), columns, strict=True))
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         try:
             header = [name.strip() for name in next(reader, [])]
             if len(set(header)) != len(header):
                 raise ValueError(f"{path}, line 1: a column must occur once, got {header}")
-            rows = ((reader.line_num, row) for row in reader if row)
-            while block := list(islice(rows, _BLOCK)):
-                for line, row in block:
-                    if len(row) != len(header):
-                        raise ValueError(
-                            f"{_where(path, line)}: expected {len(header)} values as in the "
-                            f"header, got {len(row)}"
-                        )
-                columns = zip(*(row for _, row in block), strict=True)
-                yield [line for line, _ in block], dict(zip(header, columns, strict=True))
+            yield 1, header
+            for row in reader:
+                if row and len(row) != len(header):
+                    raise ValueError(
+                        f"{_where(path, reader.line_num)}: expected {len(header)} values as in the "
+                        f"header, got {len(row)}"
+                    )
+                if row:
+                    yield reader.line_num, row
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(f"{_where(path, reader.line_num)}: not CSV: {error}") from error
 
 
-def _jsonl_blocks(path: Path) -> Iterator[Block]:
+def _jsonl_rows(path: Path) -> Iterator[Row]:
+    columns: list[str] = []
     with path.open(encoding="utf-8") as file:
-        rows = (
-            (line, _json_row(path, line, text)) for line, text in enumerate(file, 1) if text.strip()
-        )
-        columns: list[str] | None = None
-        while block := list(islice(rows, _BLOCK)):
-            columns = list(block[0][1]) if columns is None else columns
-            for line, row in block:
-                if row.keys() != set(columns):
-                    odd = sorted(row.keys() ^ set(columns))
-                    raise ValueError(
-                        f"{_where(path, line)}: every line must have the keys of the first, but "
-                        f"{', '.join(odd)} differ; write null where a value is unknown"
-                    )
-            yield (
-                [line for line, _ in block],
-                {column: [row[column] for _, row in block] for column in columns},
-            )
+        for line, text in enumerate(file, 1):
+            if not text.strip():
+                continue
+            row = _json_row(path, line, text)
+            if not columns:
+                columns = list(row)
+                yield 0, columns
+            if row.keys() != set(columns):
+                odd = sorted(row.keys() ^ set(columns))
+                raise ValueError(
+                    f"{_where(path, line)}: every line must have the keys of the first, but "
+                    f"{', '.join(odd)} differ; write null where a value is unknown"
+                )
+            yield line, [row[column] for column in columns]
 
 
 def _json_row(path: Path, line: int, text: str) -> dict[str, object]:
@@ -178,19 +187,14 @@ def _parquet_blocks(path: Path) -> Iterator[Block]:
             for batch in file.iter_batches(batch_size=_BLOCK):
                 lines = list(range(start, start + batch.num_rows))
                 start += batch.num_rows
-                yield (
-                    lines,
-                    {
-                        name: batch.column(index).to_numpy(zero_copy_only=False)
-                        for index, name in enumerate(batch.schema.names)
-                    },
-                )
+                columns = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+                yield lines, dict(zip(batch.schema.names, columns, strict=True))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
 
 
 _READERS: Mapping[str, Callable[[Path], Iterator[Block]]] = {
     ".parquet": _parquet_blocks,
-    ".csv": _csv_blocks,
-    ".jsonl": _jsonl_blocks,
+    ".csv": lambda path: _in_blocks(_csv_rows(path)),
+    ".jsonl": lambda path: _in_blocks(_jsonl_rows(path)),
 }

@@ -38,6 +38,8 @@ class Graph:
         labels: `(N,)` int64, -1 where unknown; None if the graph has none.
         weight: `(E,)` or `(E, W)` float32 or float64; None means 1.
         time: `(N,)`, when each node arrived; None if unknown.
+        edge_time: `(E,)`, when each edge arrived; None if unknown.
+        domain: `(N,)` int64, the part of the data each node comes from; None if there is one.
         directed: whether an edge counts from source to target only.
         class_names: the name of each label, or empty.
         name: what to call the graph in reports.
@@ -54,6 +56,8 @@ class Graph:
     labels: Tensor | None = None
     weight: Tensor | None = None
     time: Tensor | None = None
+    edge_time: Tensor | None = None
+    domain: Tensor | None = None
     directed: bool = False
     class_names: tuple[str, ...] = ()
     name: str = "graph"
@@ -66,6 +70,13 @@ class Graph:
         if self.time is not None:
             _check_shape("time", self.time, (self.num_nodes,))
             _check_finite("the time of node", self.time)
+        if self.edge_time is not None:
+            _check_shape("edge_time", self.edge_time, (self.edges.shape[1],))
+            _check_finite("the time of edge", self.edge_time)
+        if self.domain is not None:
+            _check_shape("domain", self.domain, (self.num_nodes,))
+            if self.domain.dtype != torch.int64:
+                raise ValueError(f"domain must be int64, got {self.domain.dtype}; call .long()")
 
     @property
     def num_nodes(self) -> int:

@@ -1,4 +1,4 @@
-"""Sensor streams made by a seed: for tests, and for the first try without any data."""
+"""Synthetic recordings, for tests and for trying the package without data."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ACTIVITIES = ("standing", "sitting", "lying", "walking", "running", "rowing", "c
 
 @dataclass(frozen=True)
 class Settings:
-    """What to generate.
+    """Size and noise of a synthetic data set.
 
     Attributes:
-        sensors, channels, activities, subjects, trials: how many.
-        seconds: of each recording.
+        sensors, channels, activities, subjects, trials: number of each.
+        seconds: length of each recording.
         rate: samples per second.
-        noise: standard deviation, where movements are of size 1.
-        seed: the same seed gives the same streams.
+        noise: standard deviation; movements have amplitudes of about 1.
+        seed: of the random generator.
     """
 
     sensors: int = 5
@@ -36,7 +36,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Reject settings that make nothing."""
+        """Reject settings without recordings."""
         for name in ("sensors", "channels", "activities", "subjects", "trials"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -45,11 +45,10 @@ class Settings:
 
 
 def generate(settings: Settings = Settings()) -> Recordings:  # noqa: B008
-    """Recordings of people who move their limbs with one frequency and a common rhythm.
+    """Generate recordings of periodic movements.
 
-    An activity is a posture (where gravity points for each sensor), a frequency, and for every
-    signal a size and a phase: what the limbs do is related in time. A subject does everything a
-    little differently.
+    An activity has a constant posture, a frequency, and an amplitude and a phase per signal, so
+    that the sensors are correlated in time. Each subject adds an own posture offset and vigor.
 
     Example:
         >>> data = generate()
@@ -65,7 +64,7 @@ def generate(settings: Settings = Settings()) -> Recordings:  # noqa: B008
     shape = (s.sensors, s.channels)
     habits = []
     for number in range(s.activities):
-        size = rng.gamma(2.0, 0.5, shape) * (number >= s.activities // 3)  # the first ones rest
+        size = rng.gamma(2.0, 0.5, shape) * (number >= s.activities // 3)  # the first are at rest
         posture, phase = rng.normal(0, 1, shape), rng.uniform(0, 2 * np.pi, (2, *shape))
         habits.append((posture, size, phase, rng.uniform(0.6, 2.4)))
     made = []

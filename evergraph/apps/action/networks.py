@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from evergraph.apps.action.disturbance import Disturbance, triples
+from evergraph.apps.action.preprocessing import Augmentation, triples
 from evergraph.apps.action.models import GraphNetwork
 from evergraph.apps.action.plain import Convolutions, Perceptron
 from evergraph.apps.action.recording import Layout
@@ -48,7 +48,7 @@ def network(
 ) -> nn.Module:
     """A network for windows of a layout; it has no classes yet and grows as they come.
 
-    With `disturb` it changes windows a little while it trains, see `Disturbance`.
+    With `disturb` it changes windows a little while it trains, see `Augmentation`.
 
     Example:
         >>> model = network("fgn", Layout(("arm", "leg"), ("x", "y", "z"), 25.0), features=25)
@@ -65,6 +65,6 @@ def network(
         else:
             model = OTHERS[name](*sizes, **settings)
     if disturb:
-        model.scaling.disturbance = Disturbance(triples(layout.channels))
+        model.scaling.augmentation = Augmentation(triples(layout.channels))
     made: nn.Module = model
     return made

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, dropout
 
-from evergraph.apps.action.scaling import Standardize
+from evergraph.apps.action.preprocessing import Standardize
 from evergraph.apps.action.windows import INSTANTS
 from evergraph.nn.blocks import FeatureNorm, Readout
 from evergraph.feature_graph import Neighbors

@@ -1,4 +1,4 @@
-"""Recordings of body-worn sensors: what all sources of data are brought to."""
+"""Recordings of body-worn sensors: the form that every source of data is converted to."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """Which sensors with which channels at which rate; all recordings of a set share one.
+    """Sensors, channels and sampling rate, shared by all recordings of a data set.
 
     Attributes:
-        sensors: names, S of them.
-        channels: names, C of them, the same for every sensor.
+        sensors: S names.
+        channels: C names, the same for every sensor.
         rate: samples per second.
 
     Example:
@@ -30,13 +30,18 @@ class Layout:
     rate: float
 
     def __post_init__(self) -> None:
-        """Reject layouts that hold nothing."""
+        """Reject empty layouts and rates that are not positive."""
         if not self.sensors or not self.channels:
             raise ValueError(
                 f"a layout needs sensors and channels, got {self.sensors} and {self.channels}"
             )
         if not self.rate > 0:
             raise ValueError(f"rate must be positive, got {self.rate}")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """S and C."""
+        return len(self.sensors), len(self.channels)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -46,15 +51,15 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """An uninterrupted run of samples of one person doing one thing.
+    """Consecutive samples of one subject during one activity.
 
     Attributes:
         samples: `(T, S, C)` float32, finite.
-        activity: its name; empty where it is unknown.
-        subject: who wears the sensors.
+        activity: name of the class; empty if unknown.
+        subject: the person who wears the sensors.
         trial: orders the recordings of one subject and activity.
         start: time of the first sample in seconds.
-        name: where it comes from.
+        name: the file or array it was read from.
     """
 
     samples: Array
@@ -65,7 +70,7 @@ class Recording:
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Reject samples that cannot be windows."""
+        """Reject samples of any other shape than (T, S, C)."""
         if self.samples.ndim != 3:
             raise ValueError(
                 f"samples of {self.name or 'a recording'} must have shape (T, S, C), got "
@@ -76,7 +81,7 @@ class Recording:
         return len(self.samples)
 
     def part(self, first: int, last: int, rate: float) -> Recording:
-        """Samples `first` to `last` as a recording of their own."""
+        """The samples from `first` to before `last` as a recording."""
         return replace(
             self, samples=self.samples[first:last], start=self.start + max(first, 0) / rate
         )
@@ -84,14 +89,14 @@ class Recording:
 
 @dataclass(frozen=True)
 class Recordings:
-    """A data set: recordings of one layout, and what had to be done to them.
+    """A data set of recordings with a common layout.
 
     Attributes:
-        layout: of all of them.
-        recordings: in the order of their source.
-        activities: names of the classes; a label is a position in here.
+        layout: sensors, channels and rate.
+        recordings: in the order of the source.
+        activities: class names; a label is an index into them.
         name: of the source.
-        notes: lost packets filled, gaps cut, and the like, for the user to read.
+        notes: messages for the user about repaired or dropped samples.
     """
 
     layout: Layout
@@ -102,7 +107,7 @@ class Recordings:
 
     def __post_init__(self) -> None:
         """Reject recordings of another layout or of unknown activities."""
-        shape = (len(self.layout.sensors), len(self.layout.channels))
+        shape = self.layout.shape
         for recording in self.recordings:
             if recording.samples.shape[1:] != shape:
                 raise ValueError(
@@ -121,7 +126,7 @@ class Recordings:
         return tuple(dict.fromkeys(recording.subject for recording in self.recordings))
 
     def of(self, subjects: Iterable[str]) -> Recordings:
-        """The recordings of these subjects only."""
+        """The recordings of these subjects."""
         wanted = set(subjects)
         unknown = wanted - set(self.subjects)
         if unknown:
@@ -129,32 +134,10 @@ class Recordings:
                 f"subjects must be among {', '.join(self.subjects)}, got "
                 f"{', '.join(sorted(unknown))}"
             )
-        kept = tuple(r for r in self.recordings if r.subject in wanted)
-        return replace(self, recordings=kept)
+        return replace(self, recordings=tuple(r for r in self.recordings if r.subject in wanted))
 
     def without(self, subjects: Iterable[str]) -> Recordings:
-        """All but the recordings of these subjects."""
-        gone = set(subjects)
-        self.of(gone)  # refuse names that are not there
-        return self.of(subject for subject in self.subjects if subject not in gone)
-
-
-def fill(samples: Array) -> tuple[Array, int]:
-    """Replace what is not finite by linear interpolation in time; also returns how many it were.
-
-    A column without a single number becomes 0.
-
-    Example:
-        >>> fill(np.array([[1.0], [np.nan], [3.0]]))[0].ravel().tolist()
-        [1.0, 2.0, 3.0]
-    """
-    flat = samples.reshape(len(samples), -1)
-    bad = ~np.isfinite(flat)
-    if not bad.any():
-        return samples, 0
-    out, time = flat.copy(), np.arange(len(flat))
-    for column in np.flatnonzero(bad.any(axis=0)):
-        good = ~bad[:, column]
-        known = np.interp(time, time[good], flat[good, column]) if good.any() else 0.0
-        out[:, column] = np.where(good, flat[:, column], known)
-    return out.reshape(samples.shape), int(bad.sum())
+        """The recordings of all other subjects."""
+        excluded = set(subjects)
+        self.of(excluded)  # raises if a name is unknown
+        return self.of(subject for subject in self.subjects if subject not in excluded)

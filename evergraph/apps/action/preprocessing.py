@@ -1,0 +1,130 @@
+"""Standardization of windows, the first layer of every network, and augmentation in training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from evergraph.apps.action.windows import INSTANTS
+
+AXES = "xyz"
+
+
+def triples(channels: Sequence[str]) -> tuple[tuple[int, int, int], ...]:
+    """The indices of channels that are the three axes of one quantity.
+
+    Example:
+        >>> triples(("acc_x", "acc_y", "acc_z", "gyr_x", "gyr_y"))
+        ((0, 1, 2),)
+    """
+    place = {name: number for number, name in enumerate(channels)}
+    stems = [name[:-1] for name in channels if name.endswith(AXES[0])]
+    found = [tuple(place.get(stem + axis, -1) for axis in AXES) for stem in stems]
+    return tuple((a, b, c) for a, b, c in found if min(a, b, c) >= 0)
+
+
+def rotations(angle: Tensor) -> Tensor:
+    """Rotation matrices `(*, 3, 3)` of rotation vectors `(*, 3)` in radians."""
+    x, y, z = angle.unbind(-1)
+    zero = torch.zeros_like(x)
+    rows = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1)
+    return torch.matrix_exp(rows.unflatten(-1, (3, 3)))
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Randomly rotate, scale and drop sensors; the same for both instants of a window.
+
+    Attributes:
+        axes: triples of channels to rotate, see `triples`; other channels are not rotated.
+        turn: standard deviation of the rotation about each axis, radians.
+        gain: standard deviation of the factor of each signal.
+        loss: probability that a sensor is replaced by its mean.
+    """
+
+    axes: tuple[tuple[int, int, int], ...] = ()
+    turn: float = 0.3
+    gain: float = 0.2
+    loss: float = 0.1
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Augment standardized windows `(B, 2 S, C, F)` with torch's global generator."""
+        size, nodes, channels, features = x.shape
+        sensors = nodes // INSTANTS
+        mixing = torch.eye(channels).repeat(size, sensors, 1, 1)
+        turned = rotations(self.turn * torch.randn(size, sensors, 3))
+        for axes in self.axes:
+            place = torch.tensor(axes)
+            mixing[:, :, place[:, None], place] = turned
+        mixing = mixing * (1 + self.gain * torch.randn(size, sensors, channels, 1))
+        mixing = mixing * (torch.rand(size, sensors, 1, 1) >= self.loss)
+        instants = x.view(size, INSTANTS, sensors, channels, features)
+        return (mixing.unsqueeze(1).to(x.dtype) @ instants).view(x.shape)
+
+
+class Standardize(nn.Module):
+    """Standardize every signal to mean 0 and deviation 1 over the training windows.
+
+    The statistics come from training windows only and can be updated on a stream. The mean is
+    over all recordings and not per recording, so the direction of gravity, which separates lying
+    from standing, is kept. In training mode `augmentation` is applied to the result.
+
+    Args:
+        sensors: S.
+        channels: C.
+
+    Example:
+        >>> scaling = Standardize(sensors=1, channels=1)
+        >>> scaling.update(torch.tensor([[[[1.0, 3.0]], [[5.0, 7.0]]]]))
+        >>> scaling(torch.full((1, 2, 1, 2), 4.0)).flatten()
+        tensor([0., 0., 0., 0.])
+    """
+
+    count: Tensor
+    mean: Tensor
+    square: Tensor
+    augmentation: Augmentation | None = None
+
+    def __init__(self, sensors: int, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(sensors, channels))
+        self.register_buffer("square", torch.zeros(sensors, channels))
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> None:
+        """Add windows `(B, 2 S, C, F)` to the statistics, in any number of parts."""
+        for part in x.split(1000):
+            self._add(part)
+
+    def _add(self, x: Tensor) -> None:
+        """Combine the mean and sum of squared deviations of two sets of values."""
+        values = x.double().reshape(len(x), INSTANTS, *self.mean.shape, -1)
+        count = values[:, :, 0, 0].numel()
+        mean = values.mean((0, 1, 4))
+        square = (values - mean.unsqueeze(-1)).square().sum((0, 1, 4))
+        known, apart = float(self.count), mean - self.mean
+        both = known + count
+        self.square += (square + apart.square() * (known * count / both)).to(self.square.dtype)
+        self.mean += (apart * (count / both)).to(self.mean.dtype)
+        self.count.fill_(both)
+
+    @property
+    def deviation(self) -> Tensor:
+        """`(S, C)`; 1 where a signal is constant."""
+        found = (self.square / self.count.clamp(min=1)).sqrt()
+        return found.masked_fill(found < 1e-6, 1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Standardize windows `(B, 2 S, C, F)`."""
+        shape = (1, INSTANTS * self.mean.shape[0], self.mean.shape[1], 1)
+        mean, deviation = (
+            part.repeat(INSTANTS, 1).view(shape) for part in (self.mean, self.deviation)
+        )
+        scaled: Tensor = (x - mean) / deviation
+        if self.training and self.augmentation is not None:
+            scaled = self.augmentation(scaled)
+        return scaled
