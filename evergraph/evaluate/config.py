@@ -183,9 +183,7 @@ def build(
     memory = None
     if method.needs_memory:
         memory = MEMORIES[config.memory_rule](config.memory, seed=seed)
-    training = Training(
-        **{"replay_batch_size": config.batch_size, **_pick(s, TRAINING_SETTINGS)}
-    )
+    training = Training(**{"replay_batch_size": config.batch_size, **_pick(s, TRAINING_SETTINGS)})
     return stream, Learner(model, method, memory, training, seed)
 
 

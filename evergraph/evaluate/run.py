@@ -184,9 +184,7 @@ def _follow(
             save(learner, record)
 
 
-def _note(
-    record: Record, tested: Sequence[Scores], seen: int, ends: bool, balanced: bool
-) -> None:
+def _note(record: Record, tested: Sequence[Scores], seen: int, ends: bool, balanced: bool) -> None:
     """Write down how well all groups were tested."""
     every = [score for group in tested for score in group.values()]
     record.curve.append([seen, _mean(every, balanced=False)])

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from evergraph.evaluate.run import run
-from evergraph.evaluate.config import Config, build
-from evergraph.stream.continuum import Scenario, validation_split
+from evergraph.evaluate.config import Config, build, run_config
 from evergraph.graph.dataset import Dataset
 from evergraph.learn.methods import Analytic
+from evergraph.stream.continuum import validation_split
+from evergraph.stream.schedule import Scenario
 
 Row = dict[str, Any]
 
 # Where every candidate starts, whatever was chosen before.
-START: dict[str, Any] = {"gain": 1.0, "hops": 1, "diffusion": False, "condensed": False}
+START: dict[str, Any] = {"gain": 1.0, "hops": 1, "diffusion": False}
 # One list for every network that learns by gradients: nobody gets more trials than others.
 GRADIENT_CANDIDATES: tuple[dict[str, Any], ...] = (
     {"lr": 0.03, "dropout": 0.3},
@@ -33,7 +33,7 @@ FGN_CANDIDATES: tuple[dict[str, Any], ...] = (
 BASELINE_CANDIDATES: tuple[dict[str, Any], ...] = (
     {"hidden": [64, 32]},
     {"hidden": [256]},
-    {"hidden": [256], "hops": 2, "diffusion": True, "condensed": True},
+    {"hidden": [256], "hops": 2, "diffusion": True},
 )
 MLP_CANDIDATES = (*BASELINE_CANDIDATES[:2], {"hidden": [128, 64]})
 OWN_CANDIDATES = {"fgn": FGN_CANDIDATES, "mlp": MLP_CANDIDATES}
@@ -124,7 +124,7 @@ def _trial(
     """The accuracy of each of a group on the validation nodes of one seed."""
     trial = replace(config, scenario=scenario, settings={**START, **group[0]})
     if config.method != "analytic":
-        return [run(trial, (seed,), dataset)["accuracy_mean"]]
+        return [run_config(trial, (seed,), dataset)["accuracy_mean"]]
     stream, learner = build(trial, dataset, seed)
     for batch in stream:
         learner.observe(batch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
@@ -11,9 +10,9 @@ from torch import Tensor
 from evergraph.feature_graph import ops
 from evergraph.feature_graph.dense import DenseGraph
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
-from evergraph.graph.neighbors import Features, Neighbors, check_items
 from evergraph.feature_graph.rank_one import RankOneGraph
 from evergraph.feature_graph.support import Arrays, SupportGraph, fixed_arrays
+from evergraph.graph.neighbors import Features, Neighbors, check_items
 from evergraph.graph.rows import SparseRows
 
 FeatureGraph = DenseGraph | SupportGraph | RankOneGraph

@@ -46,7 +46,7 @@ class DenseGraph:
             step = torch.arange(len(items) * channels + 1)
             ptr, width = step * features, torch.full_like(step[1:], features)
             hat = ops.normalized_adjacency(
-                items.reshape(-1), m, ptr, width, ptr * features, normalization
+                items.reshape(-1), m, (ptr, width, ptr * features), normalization
             )
             hat = hat.view(-1, len(items), channels, features, features).movedim(0, 1)
         else:

@@ -158,9 +158,7 @@ class Table:
         return out.view(-1, 1, *features.shape[1:])
 
 
-def coefficients(
-    neighbors: Neighbors, num_items: int, hops: int, dtype: torch.dtype
-) -> Tensor:
+def coefficients(neighbors: Neighbors, num_items: int, hops: int, dtype: torch.dtype) -> Tensor:
     """`w / |N_k|` for every packed neighbor and edge component, `(N, W)`."""
     slots = neighbors.slots(hops)
     count = torch.bincount(slots, minlength=num_items * hops).to(dtype)[slots]

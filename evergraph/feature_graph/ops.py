@@ -1,4 +1,4 @@
-"""The compiled loops as torch operators, with hand-written gradients."""
+"""The compiled loops of the support form as torch operators, with hand-written gradients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.autograd import Function
 
-from evergraph.feature_graph.compiled import support as kernels
+from evergraph.feature_graph.compiled import support as loops
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
 
-# Layout arguments shared by all operators: see `kernels` for ptr, width and offset.
+Layout = tuple[Tensor, Tensor, Tensor]  # ptr, width and offset: see `compiled.support`
 
 
 def supports(*tensors: Tensor) -> bool:
@@ -22,135 +22,86 @@ def supports(*tensors: Tensor) -> bool:
     )
 
 
-def _numpy(*tensors: Tensor) -> list[np.ndarray[Any, Any]]:
+def numpy(*tensors: Tensor) -> list[np.ndarray[Any, Any]]:
+    """Tensors as the arrays that the loops take; they share memory where that is possible."""
     return [t.detach().contiguous().numpy() for t in tensors]
 
 
-@custom_op("evergraph::adjacency", mutates_args=())
-def adjacency(
-    x: Tensor, m: Tensor, ptr: Tensor, width: Tensor, offset: Tensor, size: int, normalization: int
-) -> tuple[Tensor, Tensor]:
-    """The normalized adjacency of every item on its support: hat `(P, E)`, degree `(P, N)`."""
-    hat, degree = m.new_empty(m.shape[0], size), torch.zeros_like(m)
-    kernels.adjacency(*_numpy(x, m, ptr, width, offset), normalization, *_numpy(hat, degree))
-    return hat, degree
-
-
-@adjacency.register_fake
-def _(
-    x: Tensor, m: Tensor, ptr: Tensor, width: Tensor, offset: Tensor, size: int, normalization: int
-) -> tuple[Tensor, Tensor]:
-    return m.new_empty(m.shape[0], size), torch.empty_like(m)
-
-
-@custom_op("evergraph::adjacency_backward", mutates_args=())
-def adjacency_backward(
-    x: Tensor,
-    m: Tensor,
-    ptr: Tensor,
-    width: Tensor,
-    offset: Tensor,
-    degree: Tensor,
-    grad: Tensor,
-    normalization: int,
-) -> tuple[Tensor, Tensor]:
-    """Gradients of `adjacency` to x and m."""
-    gx, gm = torch.zeros_like(x), torch.zeros_like(m)
-    arrays = _numpy(x, m, ptr, width, offset)
-    kernels.adjacency_backward(*arrays, normalization, *_numpy(degree, grad, gx, gm))
-    return gx, gm
-
-
-@adjacency_backward.register_fake
-def _(x: Tensor, m: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), torch.empty_like(m)
-
-
-def _adjacency_setup(ctx: Any, inputs: Any, output: Any) -> None:
-    *tensors, _, ctx.normalization = inputs
-    ctx.save_for_backward(*tensors, output[1])
-
-
-def _adjacency_backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    gx, gm = adjacency_backward(*ctx.saved_tensors, grad, ctx.normalization)
-    return gx, gm, None, None, None, None, None
-
-
-adjacency.register_autograd(_adjacency_backward, setup_context=_adjacency_setup)
-
-
-def normalized_adjacency(
-    x: Tensor, m: Tensor, ptr: Tensor, width: Tensor, offset: Tensor, how: Normalization
-) -> Tensor:
-    """Hat `(P, E)` of x `(N,)` and m `(P, N)`, with gradients to both where they are wanted."""
-    size, code = int(offset[-1]), NORMALIZATIONS.index(how)
-    if x.requires_grad or m.requires_grad:
-        entries: Tensor = adjacency(x, m, ptr, width, offset, size, code)[0]
-        return entries
-    hat = m.new_empty(m.shape[0], size)  # without gradients plain arrays are quicker
-    degree = torch.zeros_like(m)
-    kernels.adjacency(*_numpy(x, m, ptr, width, offset), code, *_numpy(hat, degree))
-    return hat
-
-
-@custom_op("evergraph::product", mutates_args=())
-def product(hat: Tensor, ptr: Tensor, width: Tensor, offset: Tensor, z: Tensor) -> Tensor:
-    """Â z for every plane and channel: z `(C, N)` to `(P, C, N)`."""
-    out = z.new_zeros(hat.shape[0], *z.shape)
-    kernels.product(*_numpy(hat, ptr, width, offset, z, out))
+def normalized_adjacency(x: Tensor, m: Tensor, layout: Layout, how: Normalization) -> Tensor:
+    """Â of every item on its support, `(P, E)`, of x `(N,)` and m `(P, N)`, with gradients."""
+    out: Tensor = _Adjacency.apply(x, m, *layout, NORMALIZATIONS.index(how))  # type: ignore[no-untyped-call]
     return out
 
 
-@product.register_fake
-def _(hat: Tensor, ptr: Tensor, width: Tensor, offset: Tensor, z: Tensor) -> Tensor:
-    return z.new_empty(hat.shape[0], *z.shape)
+class _Adjacency(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, m: Tensor, *rest: Any) -> Tensor:
+        *layout, how = rest
+        hat, degree = m.new_empty(m.shape[0], int(layout[2][-1])), torch.zeros_like(m)
+        loops.adjacency(*numpy(x, m, *layout), how, *numpy(hat, degree))
+        ctx.how = how
+        ctx.save_for_backward(x, m, *layout, degree)
+        return hat
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, m, *layout, degree = ctx.saved_tensors
+        gx, gm = torch.zeros_like(x), torch.zeros_like(m)
+        given = numpy(x, m, *layout)
+        loops.adjacency_backward(*given, ctx.how, *numpy(degree, grads[0], gx, gm))
+        return gx, gm, None, None, None, None
 
 
-@custom_op("evergraph::adjoint", mutates_args=())
-def adjoint(hat: Tensor, ptr: Tensor, width: Tensor, offset: Tensor, g: Tensor) -> Tensor:
-    """Σ_p Âᵀ_p g_p for every channel: g `(P, C, N)` to `(C, N)`."""
-    out = g.new_zeros(g.shape[1:])
-    kernels.adjoint(*_numpy(hat, ptr, width, offset, g, out))
+def product(hat: Tensor, layout: Layout, z: Tensor) -> Tensor:
+    """`Â z` for every plane and channel: z `(C, N)` to `(P, C, N)`, with gradients."""
+    out: Tensor = _Product.apply(hat, *layout, z)  # type: ignore[no-untyped-call]
     return out
 
 
-@adjoint.register_fake
-def _(hat: Tensor, ptr: Tensor, width: Tensor, offset: Tensor, g: Tensor) -> Tensor:
-    return g.new_empty(g.shape[1:])
+def adjoint(hat: Tensor, layout: Layout, g: Tensor) -> Tensor:
+    """`Σ_p Âᵀ_p g_p` for every channel: g `(P, C, N)` to `(C, N)`, with gradients."""
+    out: Tensor = _Adjoint.apply(hat, *layout, g)  # type: ignore[no-untyped-call]
+    return out
 
 
-@custom_op("evergraph::pair_gradient", mutates_args=())
-def pair_gradient(
-    hat: Tensor, ptr: Tensor, width: Tensor, offset: Tensor, g: Tensor, z: Tensor
-) -> Tensor:
-    """Gradient of `product` to hat, for g `(P, C, N)` and z `(C, N)`."""
+class _Product(Function):
+    @staticmethod
+    def forward(ctx: Any, hat: Tensor, *rest: Tensor) -> Tensor:
+        *layout, z = rest
+        ctx.save_for_backward(hat, *rest)
+        out = z.new_zeros(hat.shape[0], *z.shape)
+        loops.product(*numpy(hat, *layout, z, out))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hat, ptr, width, offset, z = ctx.saved_tensors
+        layout, grad = (ptr, width, offset), grads[0]
+        g_hat = _pair_gradient(hat, layout, grad, z) if ctx.needs_input_grad[0] else None
+        gz = adjoint(hat, layout, grad) if ctx.needs_input_grad[4] else None
+        return g_hat, None, None, None, gz
+
+
+class _Adjoint(Function):
+    @staticmethod
+    def forward(ctx: Any, hat: Tensor, *rest: Tensor) -> Tensor:
+        *layout, g = rest
+        ctx.save_for_backward(hat, *rest)
+        out = g.new_zeros(g.shape[1:])
+        loops.adjoint(*numpy(hat, *layout, g, out))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hat, ptr, width, offset, g = ctx.saved_tensors
+        layout, grad = (ptr, width, offset), grads[0]
+        g_hat = _pair_gradient(hat, layout, g, grad) if ctx.needs_input_grad[0] else None
+        gg = product(hat, layout, grad) if ctx.needs_input_grad[4] else None
+        return g_hat, None, None, None, gg
+
+
+def _pair_gradient(hat: Tensor, layout: Layout, g: Tensor, z: Tensor) -> Tensor:
+    """The gradient of `product` to hat, for g `(P, C, N)` and z `(C, N)`."""
     out = torch.zeros_like(hat)
-    kernels.pair_gradient(*_numpy(ptr, width, offset, g, z, out))
+    loops.pair_gradient(*numpy(*layout, g, z, out))
     return out
-
-
-@pair_gradient.register_fake
-def _(hat: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(hat)
-
-
-def _save_inputs(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    hat, *layout, z = ctx.saved_tensors
-    g_hat = pair_gradient(hat, *layout, grad, z) if ctx.needs_input_grad[0] else None
-    gz = adjoint(hat, *layout, grad) if ctx.needs_input_grad[4] else None
-    return g_hat, None, None, None, gz
-
-
-def _adjoint_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    hat, *layout, g = ctx.saved_tensors
-    g_hat = pair_gradient(hat, *layout, g, grad) if ctx.needs_input_grad[0] else None
-    gg = product(hat, *layout, grad) if ctx.needs_input_grad[4] else None
-    return g_hat, None, None, None, gg
-
-
-product.register_autograd(_product_backward, setup_context=_save_inputs)
-adjoint.register_autograd(_adjoint_backward, setup_context=_save_inputs)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from evergraph.feature_graph.equations import Normalization, sgnroot
 from evergraph.feature_graph.neighborhoods import neighborhood_mean
-from evergraph.graph.neighbors import Neighbors
 from evergraph.feature_graph.support import Support, find_support, support_mean
+from evergraph.graph.neighbors import Neighbors
 from evergraph.graph.rows import SparseRows
 
 

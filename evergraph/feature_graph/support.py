@@ -193,7 +193,7 @@ class SupportGraph:
         m = support_mean(support, neighbors, hops)
         if compiled:
             layout = (support.ptr, support.width, support.offset)
-            hat = ops.normalized_adjacency(values, m, *layout, normalization)
+            hat = ops.normalized_adjacency(values, m, layout, normalization)
         else:
             hat = _torch_adjacency(values, m, support, normalization)
         return cls(values.unsqueeze(0), support, neighbors, hat, compiled)
@@ -236,8 +236,7 @@ class SupportGraph:
     def propagate(self, z: Tensor) -> Tensor:
         """Â z: `(C, N)` to `(P * C, N)`."""
         if self.compiled:
-            out: Tensor = ops.product(self.hat, *self.layout, z)
-            return out.flatten(0, 1)
+            return ops.product(self.hat, self.layout, z).flatten(0, 1)
         row, column = self.support.pairs
         terms = self.hat.unsqueeze(1) * z[:, column]
         out = terms.new_zeros(*terms.shape[:2], z.shape[1])
@@ -247,8 +246,7 @@ class SupportGraph:
         """Σ_p Âᵀ_p g_p: `(P * C, N)` to `(C, N)`."""
         g = g.unflatten(0, (self.hat.shape[0], -1))
         if self.compiled:
-            out: Tensor = ops.adjoint(self.hat, *self.layout, g)
-            return out
+            return ops.adjoint(self.hat, self.layout, g)
         row, column = self.support.pairs
         terms = (self.hat.unsqueeze(1) * g[..., row]).sum(0)
         return terms.new_zeros(g.shape[1:]).index_add(-1, column, terms)

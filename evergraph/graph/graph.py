@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -105,6 +105,12 @@ class Graph:
     def _adjacency(self) -> Adjacency:
         edges = self.edges.cpu().numpy().astype(np.int64, copy=False)
         return Adjacency.from_edges(edges, self.num_nodes, self.directed)
+
+    def with_edges(self, keep: Tensor) -> Graph:
+        """The same nodes with the edges of a bool mask `(E,)` only."""
+        weight = None if self.weight is None else self.weight[keep]
+        time = None if self.edge_time is None else self.edge_time[keep]
+        return replace(self, edges=self.edges[:, keep], weight=weight, edge_time=time)
 
     def degrees(self) -> Tensor:
         """The number of distinct neighbors of each node, `(N,)`, itself not counted."""

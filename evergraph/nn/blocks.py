@@ -140,7 +140,8 @@ class ResidualBlock(nn.Module):
                 z = self.value(flat).unflatten(-1, self.shape)
                 message = graph.propagate(z).flatten(-2)
             given = torch.cat([flat, message * self.scale], dim=-1)
-        return h + self.update(given).unflatten(-1, self.shape)
+        change: Tensor = self.update(given)
+        return h + change.unflatten(-1, self.shape)
 
 
 def activate(z: Tensor, how: Activation) -> Tensor:

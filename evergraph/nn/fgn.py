@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from evergraph.feature_graph import (
-    FeatureGraph,
     Neighborhoods,
     Normalization,
     Packed,
@@ -185,9 +184,7 @@ class FGN(nn.Module):
             if message == "feature-graph":
                 self.project = nn.Linear(in_channels * num_features, in_channels * num_features)
             for _ in channels:
-                self.blocks.append(
-                    ResidualBlock(*self.in_shape, message != "none", message_scale)
-                )
+                self.blocks.append(ResidualBlock(*self.in_shape, message != "none", message_scale))
             shapes = [self.in_shape] * (len(channels) + 1)
         else:
             if kernels is not None:

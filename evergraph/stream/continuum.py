@@ -196,9 +196,7 @@ def _configs(
     return replace(order, **mine), replace(neighbors, **others)
 
 
-def _arrivals(
-    graph: Graph, schedule: Schedule, by_time: bool, rng: np.random.Generator
-) -> Tensor:
+def _arrivals(graph: Graph, schedule: Schedule, by_time: bool, rng: np.random.Generator) -> Tensor:
     """When each node arrives, in batches; nodes outside of training spread evenly."""
     rank = torch.from_numpy(rng.uniform(0, len(schedule), graph.num_nodes))
     if by_time and graph.time is not None:

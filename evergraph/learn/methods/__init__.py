@@ -5,8 +5,8 @@ from collections.abc import Callable
 from evergraph.learn.method import Method
 from evergraph.learn.methods.agem import AGEM
 from evergraph.learn.methods.analytic import Analytic
-from evergraph.learn.methods.der import DER
 from evergraph.learn.methods.consolidation import EWC, MAS
+from evergraph.learn.methods.der import DER
 from evergraph.learn.methods.finetune import Finetune
 from evergraph.learn.methods.gem import GEM
 from evergraph.learn.methods.joint import Joint

@@ -12,14 +12,14 @@ import torch
 from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 
-from evergraph.stream.batch import Batch
-from evergraph.feature_graph.embedding import BLOCKS, Block, fixed_embedding
 from evergraph.feature_graph import Normalization
-from evergraph.learn.learner import Learner
-from evergraph.learn.method import Method
-from evergraph.learn.memory import State
-from evergraph.graph.neighbors import Features
+from evergraph.feature_graph.embedding import BLOCKS, Block, fixed_embedding
+from evergraph.graph.neighbors import Features, Neighbors
 from evergraph.graph.rows import SparseRows
+from evergraph.learn.learner import Learner
+from evergraph.learn.memory import State
+from evergraph.learn.method import Method
+from evergraph.stream.batch import Batch
 
 Array = np.ndarray[Any, Any]
 
@@ -72,6 +72,11 @@ class Analytic(Method):
                 f"Analytic reads one sparse row per item, got {batch.nodes_per_item}; use dense "
                 "features, or another method"
             )
+        if not isinstance(batch.neighbors, Neighbors):
+            raise ValueError(
+                "Analytic reads self-contained items, got a batch whose items are linked; select "
+                "items from it first"
+            )
 
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Add a new batch to the sums."""
@@ -110,6 +115,7 @@ class Analytic(Method):
 
     def _embed(self, learner: Learner, batch: Batch) -> list[tuple[Array, Array]]:
         """Index and value of the nonzeros of each item's embedding, folded if it is wide."""
+        assert isinstance(batch.neighbors, Neighbors)
         found = fixed_embedding(
             batch.x, batch.neighbors, learner.model.requires.hops, self.blocks, self.normalization
         )

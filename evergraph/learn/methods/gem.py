@@ -9,19 +9,19 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from evergraph.stream.batch import Batch, concatenate
 from evergraph.learn.learner import Learner
 from evergraph.learn.method import Method
 from evergraph.learn.methods.gradients import current_gradient, memory_gradient, set_gradient
+from evergraph.stream.batch import Batch, concatenate
 
 
 @dataclass
 class GEM(Method):
     """Take the nearest step that raises the loss of no group of old items.
 
-    Groups are the classes in memory (one group without classes), so that no task boundary is needed. The nearest step is
-    `g + Gᵀ v` with the smallest length over v >= 0, where the rows of G are the gradients of the
-    groups: a small non-negative least squares problem.
+    Groups are the classes in memory (all of it without classes), so that no task boundary is
+    needed. The nearest step is `g + Gᵀ v` with the smallest length over v >= 0, where the rows of
+    G are the gradients of the groups: a small non-negative least squares problem.
 
     Attributes:
         sample: how many old items of each group to look at.

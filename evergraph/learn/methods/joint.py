@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from evergraph.stream.batch import Batch, concatenate
 from evergraph.learn.learner import Learner
-from evergraph.learn.method import Method
 from evergraph.learn.memory import State
+from evergraph.learn.method import Method
+from evergraph.stream.batch import Batch, concatenate
 
 
 @dataclass
