@@ -1,6 +1,6 @@
 """`python -m evergraph` is the same as `evergraph`."""
 
-from evergraph.cli import app
+from evergraph.cli import main
 
 if __name__ == "__main__":
-    app()
+    main()

@@ -1,27 +1,21 @@
-"""The command line: parses, calls, prints."""
+"""The command line: parses, calls, prints. Nothing heavy is imported before a command runs."""
 
 from __future__ import annotations
 
+import runpy
+import sys
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
-from benchmarks.cli import bench
 from evergraph import __version__
 from evergraph.cli.action import action
+from evergraph.cli.console import complaints, quiet_pipe
 from evergraph.cli.learn import compare, datasets, run, tune
 from evergraph.cli.match import match
-from experiments.action_cli import bench_action, bench_action_stream, paper_action
-from experiments.match_results import (
-    bench_matching,
-    match_compare,
-    match_render,
-    match_stream,
-    paper_matching,
-)
-from experiments.paper_cli import paper
 
-__all__ = ["app"]
+__all__ = ["app", "main"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,10 +23,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     invoke_without_command=True,
 )
+ANY = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 @app.callback()
-def main(
+def callback(
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     """Lifelong learning on graphs that never stop growing."""
@@ -41,17 +36,40 @@ def main(
         raise typer.Exit
 
 
+@app.command(context_settings=ANY)
+def paper(context: typer.Context) -> None:
+    """Rerun a table of the paper, in a checkout: `evergraph paper overall --help`."""
+    _module("experiments", context.args)
+
+
+@app.command(context_settings=ANY)
+def bench(context: typer.Context) -> None:
+    """Run a benchmark, in a checkout: `evergraph bench speed --json`."""
+    _module("benchmarks", context.args)
+
+
+def _module(package: str, arguments: list[str]) -> None:
+    """Run `python -m PACKAGE.NAME ARGUMENTS`, if the repository is there."""
+    name = f"{package}.{arguments[0].replace('-', '_')}" if arguments else ""
+    with complaints():
+        if find_spec(package) is None:
+            raise ValueError(
+                f"{package} are not in the installed package; clone the repository, and run "
+                f"python -m {package}.NAME in it"
+            )
+        if not name or find_spec(name) is None:
+            given = arguments[0] if arguments else "nothing"
+            raise ValueError(f"expected the name of a module of {package}/, got {given}")
+    sys.argv = [name, *arguments[1:]]
+    runpy.run_module(name, run_name="__main__")
+
+
 for command in (run, compare, tune, datasets):
     app.command()(command)
-bench.command("action")(bench_action)
-bench.command("action-stream")(bench_action_stream)
-paper.command("action")(paper_action)
-match.command("compare")(match_compare)
-match.command("stream")(match_stream)
-match.command("render")(match_render)
-paper.command("matching")(paper_matching)
-bench.command("matching")(bench_matching)
 app.add_typer(action, name="action")
-app.add_typer(bench, name="bench")
 app.add_typer(match, name="match")
-app.add_typer(paper, name="paper")
+
+
+def main() -> None:
+    """Run the program."""
+    quiet_pipe(app)

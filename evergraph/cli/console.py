@@ -1,12 +1,15 @@
-"""What all commands share: common options, the progress display, tables, JSON and errors."""
+"""What all commands share: common options, progress, tables, JSON and errors."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,11 +19,14 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+
+LINE_SECONDS = 5.0  # between lines of progress off a terminal
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")
@@ -34,9 +40,33 @@ DataRoot = Annotated[
 ]
 
 
+class Lines(Progress):
+    """Progress as a plain line every few seconds, for logs and pipes."""
+
+    def __init__(self) -> None:
+        super().__init__(disable=True)
+        self._next = time.monotonic() + 2.0
+
+    def update(self, task_id: TaskID, **changes: Any) -> None:
+        """Take a change over, and print a line if it is time."""
+        super().update(task_id, **changes)
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + LINE_SECONDS
+        task = next((task for task in self.tasks if task.id == task_id), None)
+        if task is not None:
+            total = "" if task.total is None else f" of {task.total:,.0f}"
+            words = f"{task.description}: " if task.description else ""
+            print(f"{words}{task.completed:,.0f}{total}", file=sys.stderr, flush=True)  # noqa: T201
+
+
 @contextmanager
 def progress(quiet: bool) -> Iterator[Progress]:
-    """A progress display on standard error, so that standard output stays clean."""
+    """Progress on standard error, so that standard output stays clean: a bar, or plain lines."""
+    console = Console(stderr=True)
+    if not quiet and not console.is_terminal:
+        yield Lines()
+        return
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -45,12 +75,12 @@ def progress(quiet: bool) -> Iterator[Progress]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as shown:
+    with Progress(*columns, console=console, disable=quiet, transient=True) as shown:
         yield shown
 
 
 def publish(
-    result: dict[str, object], as_json: bool, out: Path | None, show: Callable[[], Table]
+    result: Mapping[str, object], as_json: bool, out: Path | None, show: Callable[[], Table]
 ) -> None:
     """Write and print a result: as JSON, or as a table."""
     if out is not None:
@@ -61,7 +91,7 @@ def publish(
         Console().print(show())
 
 
-def write(result: Mapping[str, object], out: Path) -> None:
+def write(result: object, out: Path) -> None:
     """Write a result as JSON, in a folder that is made if need be; never half of it."""
     out.parent.mkdir(parents=True, exist_ok=True)
     fresh = out.with_name(f"{out.name}.part")
@@ -69,16 +99,57 @@ def write(result: Mapping[str, object], out: Path) -> None:
     fresh.replace(out)
 
 
-@contextmanager
-def complaints() -> Iterator[None]:
-    """Turn the errors that a user can mend into one line and exit code 2."""
-    from evergraph.datasets import DatasetNotFound
+def table_of(
+    title: str, columns: tuple[str, ...], rows: list[list[str]], left: int = 1, caption: str = ""
+) -> Table:
+    """A table whose first columns are aligned to the left, the others to the right."""
+    shown = Table(title=title, caption=caption or None)
+    for number, name in enumerate(columns):
+        shown.add_column(name, justify="left" if number < left else "right")
+    for row in rows:
+        shown.add_row(*row)
+    return shown
 
+
+@contextmanager
+def complaints(resume_hint: str = "") -> Iterator[None]:
+    """Turn errors that a user can mend into one line and exit code 2, and Ctrl-C into 130.
+
+    Args:
+        resume_hint: what to tell a user who interrupts, such as how to resume.
+    """
     try:
         yield
-    except (ValueError, OSError, FloatingPointError, DatasetNotFound) as error:
+    except (KeyboardInterrupt, SystemError) as error:
+        # an interrupted compiled loop raises a SystemError with the interrupt behind it
+        if not _interrupted(error):
+            raise
+        words = f"Interrupted. {resume_hint}".strip()
+        Console(stderr=True).print(words, highlight=False, markup=False)
+        raise typer.Exit(130) from error
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError, FloatingPointError) as error:
         Console(stderr=True).print(f"[red]Error:[/red] {escape(str(error))}", highlight=False)
         raise typer.Exit(2) from error
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def quiet_pipe(command: Callable[[], object]) -> None:
+    """Run the program; a reader that closes the pipe early, such as `head`, is no error."""
+    try:
+        command()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
 
 
 def use_threads(count: int) -> None:

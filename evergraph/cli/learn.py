@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,11 +18,17 @@ from evergraph.cli.console import (
     complaints,
     progress,
     publish,
+    table_of,
     use_threads,
     write,
 )
-from evergraph.cli.running import follow_run, load_or_generate, run_table, write_run
 from evergraph.evaluate.evidence import provenance
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from evergraph.evaluate.config import Config
+    from evergraph.graph.dataset import Dataset
 
 DatasetName = Annotated[
     str, typer.Option(help="A name that `evergraph datasets` lists, or a folder of your own.")
@@ -97,23 +103,24 @@ def run(
         Path | None, typer.Option(help="Save the whole state here while running.")
     ] = None,
     every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 10.0,
-    resume: Annotated[bool, typer.Option(help="Go on from --checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option(help="Continue from --checkpoint.")] = False,
     threads: Threads = 1,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn a growing graph from a stream, one pass, and tell how well and how much is forgotten.
+    """Learn a growing graph from a stream in one pass; report accuracy and forgetting.
 
     By default class-incremental Cora with a feature graph network and the paper's replay. Prints
     a table; --out gets result.json, learning_curve.png and accuracy_matrix.png. A run with
-    --checkpoint that was killed goes on with --resume and ends with the same numbers.
+    --checkpoint that was killed resumes with --resume and ends with the same numbers.
     """
-    from evergraph.evaluate.protocols import recut
     from evergraph.evaluate.config import Config
+    from evergraph.evaluate.protocols import recut
 
     evidence = provenance()  # of the code as it starts, whatever changes meanwhile
     use_threads(threads)
-    with complaints():
+    hint = "" if checkpoint is None else f"Continue with --checkpoint {checkpoint} --resume."
+    with complaints(hint):
         given = {"lr": lr, "steps": steps, "hops": hops}
         config = Config(
             dataset=dataset,
@@ -131,7 +138,7 @@ def run(
             settings={key: value for key, value in given.items() if value is not None},
         )
         if resume and checkpoint is None:
-            raise ValueError("--resume needs --checkpoint, the file to go on from")
+            raise ValueError("--resume needs --checkpoint, the file to continue from")
         with progress(as_json) as shown:
             data, config = load_or_generate(config, data_root, shown, as_json)
             if protocol != "paper":
@@ -229,14 +236,18 @@ def tune(
         rows = search.search(config, data, seeds=tuple(range(seeds)), known=known, report=report)
 
     def table() -> Table:
-        shown = Table(title=f"{dataset}, {model}, {method}: accuracy on validation nodes")
-        for name in ("settings", *rows[0]["validation_accuracy"], "mean"):
-            shown.add_column(name, justify="left" if name == "settings" else "right")
-        for row in rows:
-            numbers = (*row["validation_accuracy"].values(), row["validation_mean"])
-            settings = ", ".join(f"{key} {value}" for key, value in row["settings"].items())
-            shown.add_row(settings, *(f"{number:.4f}" for number in numbers))
-        return shown
+        columns = ("settings", *rows[0]["validation_accuracy"], "mean")
+        text = [
+            [
+                ", ".join(f"{key} {value}" for key, value in row["settings"].items()),
+                *(f"{number:.4f}" for number in row["validation_accuracy"].values()),
+                f"{row['validation_mean']:.4f}",
+            ]
+            for row in rows
+        ]
+        return table_of(
+            f"{dataset}, {model}, {method}: accuracy on validation nodes", columns, text
+        )
 
     publish({**about, "trials": rows}, as_json, out, table)
 
@@ -274,13 +285,13 @@ def datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:
         rows = [{**asdict(entry), "where": str(entry.where or "")} for entry in found]
         typer.echo(json.dumps(rows, indent=1))
         return
-    table = Table(title="Data sets")
-    for name in ("name", "state", "nodes", "edges", "features", "classes"):
-        table.add_column(name, justify="left" if name in ("name", "state") else "right")
-    for entry in found:
-        counts = (entry.nodes, entry.edges, entry.features, entry.classes)
-        table.add_row(entry.name, entry.state, *(f"{n:,}" if n else "" for n in counts))
-    Console().print(table)
+    text = [
+        [entry.name, entry.state]
+        + [f"{n:,}" if n else "" for n in (entry.nodes, entry.edges, entry.features, entry.classes)]
+        for entry in found
+    ]
+    columns = ("name", "state", "nodes", "edges", "features", "classes")
+    Console().print(table_of("Data sets", columns, text, left=2))
 
 
 def _class_order(text: str | None) -> tuple[int, ...] | None:
@@ -293,3 +304,102 @@ def _class_order(text: str | None) -> tuple[int, ...] | None:
             f"--class-order must be labels separated by commas, as numbers such as 2,0,1 (names "
             f"are numbered in sorted order), got {text!r}"
         ) from error
+
+
+def load_or_generate(
+    config: Config, data_root: Path | None, shown: Progress, quiet: bool
+) -> tuple[Dataset, Config]:
+    """The data set; if the default one cannot be had, a generated one, and a word about it."""
+    from evergraph.datasets import DatasetNotFound, load
+
+    task = shown.add_task(f"looking for {config.dataset}", total=None)
+    try:
+        return load(
+            config.dataset,
+            data_root,
+            progress=lambda what, _: shown.update(task, description=what),
+        ), config
+    except DatasetNotFound as error:
+        if config.dataset != "cora":
+            raise
+        if not quiet:
+            note = "Cora cannot be had here, so this run is on a generated graph."
+            Console(stderr=True).print(f"{error}\n[yellow]{note}[/yellow]")
+        return load("generated"), replace(config, dataset="generated")
+    finally:
+        shown.remove_task(task)
+
+
+def follow_run(
+    config: Config,
+    seeds: int,
+    data: Dataset,
+    checkpoint: Path | None,
+    resume: bool,
+    every: float,
+    shown: Progress,
+) -> dict[str, Any]:
+    """Run all seeds with the current accuracy in the progress display."""
+    from evergraph.evaluate.config import run_config
+
+    if resume and checkpoint is not None:
+        there = checkpoint.exists()
+        words = f"resuming {checkpoint}" if there else f"no {checkpoint} yet: from the start"
+        shown.console.print(words, style="dim")
+    total = len(data.train) * config.passes
+    task = shown.add_task("", total=total * seeds)
+
+    def report(number: int, seen: int, accuracy: float) -> None:
+        words = f"{config.dataset}, {config.method}, seed {number + 1} of {seeds}"
+        if accuracy == accuracy:
+            words += f", accuracy {accuracy:.3f}"
+        shown.update(task, completed=number * total + seen, description=words)
+
+    try:
+        files = {"checkpoint": checkpoint, "resume": resume, "every": every}
+        return run_config(config, tuple(range(seeds)), data, report, **files)
+    finally:
+        shown.remove_task(task)
+
+
+def write_run(result: dict[str, Any], out: Path) -> None:
+    """Write the numbers and the pictures of a run."""
+    from evergraph.evaluate.figures import accuracy_matrix, learning_curve
+
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    learning_curve(result, out / "learning_curve.png")
+    accuracy_matrix(result, out / "accuracy_matrix.png")
+
+
+def run_table(results: list[dict[str, Any]]) -> Table:
+    """One line per run: how well, how much was forgotten, at what cost."""
+    config = results[0]["config"]
+    title = f"{config['dataset']}, {config['scenario']}-incremental, one pass"
+    if config["scenario"] == "regular":
+        title = f"{config['dataset']}, regular, {config['epochs']} passes"
+    if config["protocol"] != "paper":
+        title = f"{config['dataset']}, {config['scenario']}-incremental, {config['protocol']}"
+
+    field = config["protocol"] != "paper"
+    words = ("AP", "AF") if field else ("accuracy", "forgetting")
+    text = []
+    for result in results:
+        config = result["config"]
+        spread = f" ± {result['accuracy_sd']:.3f}" if len(result["seeds"]) > 1 else ""
+        score = f"{result['average_accuracy_mean' if field else 'accuracy_mean']:.3f}"
+        text.append([
+            f"{config['model']}, {config['method']}",
+            f"[bold]{score}[/bold]{'' if field else spread}",
+            f"{result['average_forgetting_mean' if field else 'forgetting_mean']:.3f}",
+            f"{result['seconds']:.1f}",
+            f"{result['items_per_second']:,.0f}",
+            f"{result['memory_bytes'] / 1024:,.0f} kB",
+        ])  # fmt: skip
+    meaning = "forgetting: best minus last, mean of tasks"
+    if field:
+        meaning = "AP: mean accuracy over classes at the end; AF: last minus first, mean of tasks"
+    count = len(results[0]["seeds"])
+    caption = f"{count} seed{'s' if count > 1 else ''}; {meaning}"
+    columns = ("model, method", *words, "seconds", "items/s", "memory")
+    return table_of(title, columns, text, caption=caption)
