@@ -9,6 +9,7 @@ from evergraph.feature_graph.equations import (
     propagate,
     sgnroot,
 )
+from evergraph.feature_graph.lean import LeanGraph
 from evergraph.feature_graph.neighborhoods import (
     Neighborhoods,
     Packed,
@@ -23,6 +24,7 @@ from evergraph.feature_graph.support import Support, SupportGraph
 __all__ = [
     "DenseGraph",
     "FeatureGraph",
+    "LeanGraph",
     "Neighborhoods",
     "Normalization",
     "Packed",

@@ -26,7 +26,7 @@ class LeanGraph:
 
     `Â = normalize(sgnroot(x mᵀ + m xᵀ))`, Eqs. (4)-(6), is made anew in each product `Â z` of
     Eq. (7), with gradients to x, m and z. For a few dozen features that is quicker than to store
-    it. The planes of the mean may lie anywhere in memory; they are read where they are.
+    it. The mean is read where it is if its memory goes item by item or plane by plane.
 
     Attributes:
         nodes: the feature nodes of Eq. (3), `(*, C, F)`.
@@ -70,14 +70,14 @@ class LeanGraph:
             raise ValueError(
                 f"z must have the shape {tuple(x.shape)} of nodes, got {tuple(z.shape)}"
             )
-        if not mean.numel() or not ops.supports(x, mean, z) or not x.dtype == mean.dtype == z.dtype:
+        compiled = x.dtype == mean.dtype == z.dtype and ops.supports(x)
+        if not compiled or not mean.numel():
             return propagate(self.adjacency, z)
         given, code = None if z is x else z, NORMALIZATIONS.index(self.normalization)
         if torch.is_grad_enabled() and (x.requires_grad or mean.requires_grad or z.requires_grad):
-            out: Tensor = _Product.apply(x, mean, given, code)
-        else:
-            out = _product(*_contiguous(x, mean, given), code)
-        return out.movedim(0, -3).flatten(-3, -2)
+            out: Tensor = _Product.apply(x, mean, given, code)  # type: ignore[no-untyped-call]
+            return out
+        return _product(_rows(x), *_plane_rows(mean), _rows(z), given is None, code, mean.shape)
 
 
 class _Product(torch.autograd.Function):
@@ -85,42 +85,59 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, mean: Tensor, z: Tensor | None, code: int) -> Tensor:
-        x, planes, z = _contiguous(x, mean, z)
-        ctx.save_for_backward(x, planes, z)
-        ctx.code = code
-        return _product(x, planes, z, code)
+        rows, (planes, apart) = _rows(x), _plane_rows(mean)
+        given = rows if z is None else _rows(z)
+        ctx.save_for_backward(rows, planes, given)
+        ctx.settings = apart, z is None, code, mean.shape
+        return _product(rows, planes, apart, given, z is None, code, mean.shape)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, planes, z = ctx.saved_tensors
-        gx, gm = torch.empty_like(x), torch.empty_like(planes)
-        gz = None if z is None else torch.empty_like(z)
-        arrays = _rows(x), _rows(planes, 1), _rows(x if z is None else z)
-        grads = (
-            _rows(grad.contiguous(), 1),
-            _rows(gx),
-            _rows(gm, 1),
-            _rows(gx if gz is None else gz),
-        )
-        lanes.propagate_backward(*arrays, z is None, ctx.code, *grads)
-        return gx, gm.movedim(0, -3), gz, None
+        x, mean, z = ctx.saved_tensors
+        apart, own, code, shape = ctx.settings
+        *items, planes, channels, features = shape
+        gx, gm = torch.empty_like(x), torch.empty_like(mean)
+        gz = gx if own else torch.empty_like(x)
+        place, usual = _place(x.shape[0], shape, apart), _place(x.shape[0], shape, False)
+        lanes.propagate_backward(
+            x.numpy(), mean.numpy(), place, z.numpy(), own, code, planes,
+            _rows(grad).numpy(), usual, gx.numpy(), gm.numpy(), place, gz.numpy(),
+        )  # fmt: skip
+        whole = (*items, channels, features)
+        gm = gm.view(planes, *whole).movedim(0, -3) if apart else gm.view(shape)
+        return gx.view(whole), gm, None if own else gz.view(whole), None
 
 
-def _contiguous(x: Tensor, mean: Tensor, z: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What the compiled loops read: the mean plane by plane, `(P, *, C, F)`."""
-    planes = mean.movedim(-3, 0).contiguous()
-    return x.contiguous(), planes, None if z is None else z.contiguous()
+def _product(
+    x: Tensor, mean: Tensor, apart: bool, z: Tensor, own: bool, code: int, shape: torch.Size
+) -> Tensor:
+    """Â z, `(*, P * C, F)`, from rows, where the mean has the given shape."""
+    *items, planes, channels, features = shape
+    rows = torch.empty((mean.shape[0], features), dtype=x.dtype)
+    place, usual = _place(x.shape[0], shape, apart), _place(x.shape[0], shape, False)
+    arrays = x.numpy(), mean.numpy(), place, z.numpy()
+    lanes.propagate(*arrays, own, code, planes, rows.numpy(), usual)
+    return rows.view(*items, planes * channels, features)
 
 
-def _product(x: Tensor, planes: Tensor, z: Tensor | None, code: int) -> Tensor:
-    """Â z, `(P, *, C, F)`."""
-    out = torch.empty_like(planes)
-    arrays = _rows(x), _rows(planes, 1), _rows(x if z is None else z)
-    lanes.propagate(*arrays, z is None, code, _rows(out, 1))
-    return out
+def _rows(t: Tensor) -> Tensor:
+    """All rows, `(R, F)`; called only where no gradients are recorded."""
+    return t.contiguous().view(-1, t.shape[-1])
 
 
-def _rows(t: Tensor, before: int = 0) -> Any:
-    """The array with all its dimensions but the first `before` and the last as one."""
-    return t.detach().view(*t.shape[:before], -1, t.shape[-1]).numpy()
+def _plane_rows(mean: Tensor) -> tuple[Tensor, bool]:
+    """The rows of `(*, P, C, F)`, and whether they lie plane by plane; else item by item."""
+    if not mean.is_contiguous():
+        planes = mean.movedim(-3, 0)
+        if planes.is_contiguous():
+            return _rows(planes), True
+    return _rows(mean), False
+
+
+def _place(rows: int, shape: torch.Size, apart: bool) -> tuple[int, int, int]:
+    """Where the rows of the planes are, see `lanes`."""
+    planes, channels = shape[-3], shape[-2]
+    if apart or planes == 1:
+        return rows, rows, rows
+    return channels, planes * channels, channels

@@ -6,9 +6,13 @@ once per pair of features, in a buffer that stays in the processor's cache. Arra
 together share one buffer, side by side (`[x | m]`): the compiler proves that two buffers do not
 overlap before it uses vector instructions, and gives up on more than a few.
 
-Axes: P planes, R rows, F features. `normalization` is 0 none, 1 row, 2 column, 3 symmetric, and
-Â = diag(l) A diag(r) with l and r from the degrees of A, which is symmetric.
-Serial and without the GIL, like the other compiled loops of this package.
+Axes: P planes, R rows, F features. An array with planes is given as all its rows `(*, F)`, and with
+them a triple of where they are: how many rows follow each other (the channels of an item), how
+many lie from one item to the next, and how many from one plane to the next.
+
+`normalization` is 0 none, 1 row, 2 column, 3 symmetric, and Â = diag(l) A diag(r) with l and r from
+the degrees of A, which is symmetric. Serial and without the GIL, like the other compiled loops of
+this package.
 """
 
 from __future__ import annotations
@@ -22,77 +26,95 @@ LANES = 128
 
 
 @njit(**JIT)
-def _load(source, first, count, tile, to, shift):
-    """Rows `first...` of source `(R, F)` into lanes `shift...` of to; spare lanes are 0.
+def _load(source, place, first, count, tile, to, shift):
+    """Rows `first...` of source into lanes `shift...` of to; spare lanes are 0.
 
     Four features at a time by way of the tile, `(4 LANES,)`: the compiler has vector instructions
-    for steps of a known width. The last four may have been among those before. Unsigned places
+    for steps of a known width. The last four may have been among those before. Unsigned indices
     spare it the question whether they count from the end.
     """
     features, flat = source.shape[1], source.reshape(-1)
-    if features < 4:
-        for lane in range(count):
-            for i in range(features):
-                to[i, shift + lane] = source[first + lane, i]
-        for i in range(features):
-            to[i, shift + count : shift + LANES] = 0
-        return
+    channels, step, begin = place
+    begin = (begin + first // channels * step + first % channels) * features
+    jump = np.uint64((step - channels) * features)
     one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
     tile[4 * count :] = 0
     for start in range(0, features, 4):
-        i = min(start, features - 4)
-        at, k = np.uint64(first * features + i), np.uint64(0)
+        i = max(min(start, features - 4), 0)
+        at, k, channel = np.uint64(begin + i), np.uint64(0), first % channels
         for _ in range(count):
-            v0, v1, v2, v3 = flat[at], flat[at + one], flat[at + two], flat[at + three]
-            tile[k] = v0
-            tile[k + one] = v1
-            tile[k + two] = v2
-            tile[k + three] = v3
-            at, k = at + np.uint64(features), k + np.uint64(4)
-        t0, t1, t2, t3 = to[i], to[i + 1], to[i + 2], to[i + 3]
-        for lane in range(LANES):
-            t0[shift + lane] = tile[4 * lane]
-            t1[shift + lane] = tile[4 * lane + 1]
-            t2[shift + lane] = tile[4 * lane + 2]
-            t3[shift + lane] = tile[4 * lane + 3]
+            if features < 4:
+                for j in range(features):
+                    tile[k + np.uint64(j)] = flat[at + np.uint64(j)]
+            else:
+                v0, v1, v2, v3 = flat[at], flat[at + one], flat[at + two], flat[at + three]
+                tile[k] = v0
+                tile[k + one] = v1
+                tile[k + two] = v2
+                tile[k + three] = v3
+            at, k, channel = at + np.uint64(features), k + np.uint64(4), channel + 1
+            if channel == channels:
+                at, channel = at + jump, 0
+        if features < 4:
+            for j in range(features):
+                for lane in range(LANES):
+                    to[j, shift + lane] = tile[4 * lane + j]
+        else:
+            t0, t1, t2, t3 = to[i], to[i + 1], to[i + 2], to[i + 3]
+            for lane in range(LANES):
+                t0[shift + lane] = tile[4 * lane]
+                t1[shift + lane] = tile[4 * lane + 1]
+                t2[shift + lane] = tile[4 * lane + 2]
+                t3[shift + lane] = tile[4 * lane + 3]
 
 
 @njit(**JIT)
-def _store(source, shift, tile, to, first, count):
-    """Lanes `shift...` of source into rows `first...` of to `(R, F)`: `_load` in reverse."""
+def _store(source, shift, tile, to, place, first, count):
+    """Lanes `shift...` of source into rows `first...` of to: `_load` in reverse."""
     features, flat = to.shape[1], to.reshape(-1)
-    if features < 4:
-        for lane in range(count):
-            for i in range(features):
-                to[first + lane, i] = source[i, shift + lane]
-        return
+    channels, step, begin = place
+    begin = (begin + first // channels * step + first % channels) * features
+    jump = np.uint64((step - channels) * features)
     one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
     for start in range(0, features, 4):
-        i = min(start, features - 4)
-        s0, s1, s2, s3 = source[i], source[i + 1], source[i + 2], source[i + 3]
-        for lane in range(LANES):
-            tile[4 * lane] = s0[shift + lane]
-            tile[4 * lane + 1] = s1[shift + lane]
-            tile[4 * lane + 2] = s2[shift + lane]
-            tile[4 * lane + 3] = s3[shift + lane]
-        at, k = np.uint64(first * features + i), np.uint64(0)
+        i = max(min(start, features - 4), 0)
+        if features < 4:
+            for j in range(features):
+                for lane in range(LANES):
+                    tile[4 * lane + j] = source[j, shift + lane]
+        else:
+            s0, s1, s2, s3 = source[i], source[i + 1], source[i + 2], source[i + 3]
+            for lane in range(LANES):
+                tile[4 * lane] = s0[shift + lane]
+                tile[4 * lane + 1] = s1[shift + lane]
+                tile[4 * lane + 2] = s2[shift + lane]
+                tile[4 * lane + 3] = s3[shift + lane]
+        at, k, channel = np.uint64(begin + i), np.uint64(0), first % channels
         for _ in range(count):
-            v0, v1, v2, v3 = tile[k], tile[k + one], tile[k + two], tile[k + three]
-            flat[at] = v0
-            flat[at + one] = v1
-            flat[at + two] = v2
-            flat[at + three] = v3
-            at, k = at + np.uint64(features), k + np.uint64(4)
+            if features < 4:
+                for j in range(features):
+                    flat[at + np.uint64(j)] = tile[k + np.uint64(j)]
+            else:
+                v0, v1, v2, v3 = tile[k], tile[k + one], tile[k + two], tile[k + three]
+                flat[at] = v0
+                flat[at + one] = v1
+                flat[at + two] = v2
+                flat[at + three] = v3
+            at, k, channel = at + np.uint64(features), k + np.uint64(4), channel + 1
+            if channel == channels:
+                at, channel = at + jump, 0
 
 
 @njit(**JIT)
 def _adjacency(xm, normalization, roots, diagonal, scale):
     """Eq. (4), lane by lane, from `[x | m]`.
 
-    Fills A for all pairs i < j, the diagonal of A, and `[l | r]` of its normalization.
+    Fills A for all pairs i < j and the diagonal of A. The scale becomes the degrees to the power
+    of -½ for symmetric normalization, of -1 for that of rows or columns, and stays without.
     """
     features, one = xm.shape[0], xm.dtype.type(1)
-    scale[:] = 0 if normalization else 1
+    if normalization:
+        scale[:] = 0
     along = np.empty(LANES, xm.dtype)
     k = 0
     for i in range(features):
@@ -118,15 +140,11 @@ def _adjacency(xm, normalization, roots, diagonal, scale):
         if normalization == 3:
             for lane in range(LANES):
                 degree = own[lane] + along[lane]
-                s = one / np.sqrt(degree) if degree > 0 else one
-                own[lane] = s
-                own[lane + LANES] = s
+                own[lane] = one / np.sqrt(degree) if degree > 0 else one
         elif normalization:
             for lane in range(LANES):
                 degree = own[lane] + along[lane]
-                s = one / degree if degree > 0 else one
-                own[lane] = s if normalization == 1 else one
-                own[lane + LANES] = one if normalization == 1 else s
+                own[lane] = one / degree if degree > 0 else one
 
 
 @njit(**JIT)
@@ -171,43 +189,46 @@ def _plain(xm, zy):
 
 
 @njit(**JIT)
-def propagate(x, m, z, own, normalization, out):
-    """`Â z` for x `(R, F)`, m `(P, R, F)` and z `(R, F)` into out `(P, R, F)`.
+def propagate(x, m, m_at, z, own, normalization, planes, out, out_at):
+    """`Â z` for x and z `(R, F)` and the planes of m into those of out.
 
     With `own`, z is x, whatever is given in its place.
     """
     rows, features = x.shape
     xm = np.empty((features, 2 * LANES), x.dtype)
     zy = np.empty((features, 2 * LANES), x.dtype)
-    scale = np.empty((features, 2 * LANES), x.dtype)
     roots = np.empty((features * (features - 1) // 2, LANES), x.dtype)
-    small = np.empty((3, features, LANES), x.dtype)
-    diagonal, right, y = small[0], small[1], small[2]
+    small = np.empty((5, features, LANES), x.dtype)
+    diagonal, right, y, scale, ones = small[0], small[1], small[2], small[3], small[4]
+    ones[:] = 1
+    left_scale = scale if normalization == 1 or normalization == 3 else ones
+    right_scale = scale if normalization >= 2 else ones
     tile = np.empty(4 * LANES, x.dtype)
     for first in range(0, rows, LANES):
         count = min(LANES, rows - first)
-        _load(x, first, count, tile, xm, 0)
+        _load(x, (rows, rows, 0), first, count, tile, xm, 0)
         if own:
             zy[:, :LANES] = xm[:, :LANES]
         else:
-            _load(z, first, count, tile, zy, 0)
-        for p in range(m.shape[0]):
-            _load(m[p], first, count, tile, xm, LANES)
+            _load(z, (rows, rows, 0), first, count, tile, zy, 0)
+        for p in range(planes):
+            _load(m, (m_at[0], m_at[1], p * m_at[2]), first, count, tile, xm, LANES)
+            to = (out_at[0], out_at[1], p * out_at[2])
             if normalization == 0:
                 _plain(xm, zy)
-                _store(zy, LANES, tile, out[p], first, count)
+                _store(zy, LANES, tile, out, to, first, count)
                 continue
             _adjacency(xm, normalization, roots, diagonal, scale)
             for i in range(features):
-                here, s, to = zy[i], scale[i], right[i]
+                here, s, there = zy[i], right_scale[i], right[i]
                 for lane in range(LANES):
-                    to[lane] = here[lane] * s[lane + LANES]
+                    there[lane] = here[lane] * s[lane]
             _product(roots, diagonal, right, y)
             for i in range(features):
-                here, s = y[i], scale[i]
+                here, s = y[i], left_scale[i]
                 for lane in range(LANES):
                     here[lane] *= s[lane]
-            _store(y, 0, tile, out[p], first, count)
+            _store(y, 0, tile, out, to, first, count)
 
 
 @njit(**JIT)
@@ -255,68 +276,70 @@ def _adjacency_backward(xm, roots, diagonal, zhd, gxm):
 
 
 @njit(**JIT)
-def propagate_backward(x, m, z, own, normalization, grad, gx, gm, gz):
-    """Gradients of `propagate`: from grad `(P, R, F)` to gx `(R, F)`, gm `(P, R, F)` and gz `(R, F)`.
+def propagate_backward(x, m, m_at, z, own, normalization, planes, grad, grad_at, gx, gm, gm_at, gz):
+    """Gradients of `propagate`, from the planes of grad: gx and gz `(R, F)` and the planes of gm.
 
     With `own`, gx is the gradient to x in both places and gz is left as it is.
     """
     rows, features = x.shape
     half = x.dtype.type(0.5)
     xm, gxm = np.empty((features, 2 * LANES), x.dtype), np.empty((features, 2 * LANES), x.dtype)
-    scale = np.empty((features, 2 * LANES), x.dtype)
     zhd = np.empty((features, 3 * LANES), x.dtype)
     roots = np.empty((features * (features - 1) // 2, LANES), x.dtype)
-    small = np.empty((8, features, LANES), x.dtype)
-    diagonal, right, h, y, gr = small[0], small[1], small[2], small[3], small[4]
-    given, arriving, total = small[5], small[6], small[7]
+    small = np.empty((10, features, LANES), x.dtype)
+    diagonal, scale, ones, right, h = small[0], small[1], small[2], small[3], small[4]
+    y, gr, given, arriving, total = small[5], small[6], small[7], small[8], small[9]
+    ones[:] = 1
+    left_scale = scale if normalization == 1 or normalization == 3 else ones
+    right_scale = scale if normalization >= 2 else ones
     tile = np.empty(4 * LANES, x.dtype)
     for first in range(0, rows, LANES):
         count = min(LANES, rows - first)
-        _load(x, first, count, tile, xm, 0)
+        _load(x, (rows, rows, 0), first, count, tile, xm, 0)
         if own:
             given[:] = xm[:, :LANES]
         else:
-            _load(z, first, count, tile, given, 0)
+            _load(z, (rows, rows, 0), first, count, tile, given, 0)
         gxm[:] = 0
         total[:] = 0
-        for p in range(m.shape[0]):
-            _load(m[p], first, count, tile, xm, LANES)
-            _load(grad[p], first, count, tile, arriving, 0)
+        for p in range(planes):
+            _load(m, (m_at[0], m_at[1], p * m_at[2]), first, count, tile, xm, LANES)
+            at = (grad_at[0], grad_at[1], p * grad_at[2])
+            _load(grad, at, first, count, tile, arriving, 0)
             _adjacency(xm, normalization, roots, diagonal, scale)
             for i in range(features):
                 for lane in range(LANES):
-                    right[i, lane] = given[i, lane] * scale[i, lane + LANES]
-                    h[i, lane] = arriving[i, lane] * scale[i, lane]
+                    right[i, lane] = given[i, lane] * right_scale[i, lane]
+                for lane in range(LANES):
+                    h[i, lane] = arriving[i, lane] * left_scale[i, lane]
             if normalization == 1 or normalization == 3:  # where l depends on the degrees
                 _product(roots, diagonal, right, y)
             _product(roots, diagonal, h, gr)
             for i in range(features):
+                zhd[i, :LANES] = right[i]
+                zhd[i, LANES : 2 * LANES] = h[i]
+                gxm[i, LANES:] = 0
                 for lane in range(LANES):
-                    zhd[i, lane] = right[i, lane]
-                    zhd[i, lane + LANES] = h[i, lane]
-                    total[i, lane] += gr[i, lane] * scale[i, lane + LANES]
-                    gxm[i, lane + LANES] = 0
+                    total[i, lane] += gr[i, lane] * right_scale[i, lane]
+                d, s = zhd[i, 2 * LANES :], scale[i]
                 if normalization == 0:
-                    zhd[i, 2 * LANES :] = 0
+                    d[:] = 0
                 elif normalization == 1:
                     for lane in range(LANES):
-                        s = scale[i, lane]
-                        zhd[i, lane + 2 * LANES] = -arriving[i, lane] * y[i, lane] * s * s
+                        d[lane] = -arriving[i, lane] * y[i, lane] * s[lane] * s[lane]
                 elif normalization == 2:
                     for lane in range(LANES):
-                        s = scale[i, lane + LANES]
-                        zhd[i, lane + 2 * LANES] = -gr[i, lane] * given[i, lane] * s * s
+                        d[lane] = -gr[i, lane] * given[i, lane] * s[lane] * s[lane]
                 else:
                     for lane in range(LANES):
-                        s = scale[i, lane]
                         gs = gr[i, lane] * given[i, lane] + arriving[i, lane] * y[i, lane]
-                        zhd[i, lane + 2 * LANES] = -half * gs * s * s * s
+                        d[lane] = -half * gs * s[lane] * s[lane] * s[lane]
             _adjacency_backward(xm, roots, diagonal, zhd, gxm)
-            _store(gxm, LANES, tile, gm[p], first, count)
+            _store(gxm, LANES, tile, gm, (gm_at[0], gm_at[1], p * gm_at[2]), first, count)
         if own:
             for i in range(features):
                 for lane in range(LANES):
                     gxm[i, lane] += total[i, lane]
         else:
-            _store(total, 0, tile, gz, first, count)
-        _store(gxm, 0, tile, gx, first, count)
+            _store(total, 0, tile, gz, (rows, rows, 0), first, count)
+        _store(gxm, 0, tile, gx, (rows, rows, 0), first, count)
