@@ -1,1 +1,1 @@
-"""Benchmarks: ratios measured side by side in one run, never a lone time."""
+"""What it costs, as ratios from one run: `python -m benchmarks.NAME --json`."""

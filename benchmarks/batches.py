@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from evergraph.graph.dataset import Dataset
-from evergraph.feature_graph import Features, Neighbors
-from evergraph.graph.rows import SparseRows
+from evergraph.graph import Dataset, Features, Neighbors, SparseRows
+from evergraph.stream import Batch
 
 
 @dataclass(frozen=True)
@@ -19,20 +18,21 @@ class Case:
     Attributes:
         name: of the data set.
         origin: `real` or `generated`.
-        x: sparse rows, or `(B, 1, F)`.
-        neighbors: packed.
-        target: `(B,)` int64.
+        batch: sparse rows, or `(B, 1, F)`, with their neighbors.
         num_features: F.
         num_classes: K.
     """
 
     name: str
     origin: str
-    x: Features
-    neighbors: Neighbors
-    target: torch.Tensor
+    batch: Batch
     num_features: int
     num_classes: int
+
+
+def _batch(x: Features, neighbors: Neighbors, target: torch.Tensor) -> Batch:
+    unknown = torch.full((len(target),), -1)
+    return Batch(x, neighbors, target, unknown, unknown)
 
 
 def from_dataset(dataset: Dataset, size: int, seed: int = 0) -> Case:
@@ -48,9 +48,7 @@ def from_dataset(dataset: Dataset, size: int, seed: int = 0) -> Case:
     return Case(
         dataset.name,
         "generated" if dataset.generated else "real",
-        features[nodes],
-        Neighbors(features[found.nodes], found.owner),
-        graph.labels[nodes],
+        _batch(features[nodes], Neighbors(features[found.nodes], found.owner), graph.labels[nodes]),
         graph.num_features,
         graph.num_classes,
     )
@@ -84,7 +82,8 @@ def bags_of_words(
     owner = torch.arange(size).repeat_interleave(neighbors)
     target = torch.from_numpy(rng.integers(0, num_classes, size))
     x = y[torch.arange(size) * neighbors]
-    return Case(name, "generated", x, Neighbors(y, owner), target, num_features, num_classes)
+    batch = _batch(x, Neighbors(y, owner), target)
+    return Case(name, "generated", batch, num_features, num_classes)
 
 
 def dense_embeddings(size: int, num_features: int, neighbors: int, seed: int = 0) -> Case:
@@ -93,8 +92,8 @@ def dense_embeddings(size: int, num_features: int, neighbors: int, seed: int = 0
     y = torch.randn(size * neighbors, 1, num_features, generator=generator)
     owner = torch.arange(size).repeat_interleave(neighbors)
     target = torch.randint(0, 7, (size,), generator=generator)
-    name = f"dense-{num_features}"
-    return Case(name, "generated", y[::neighbors], Neighbors(y, owner), target, num_features, 7)
+    batch = _batch(y[::neighbors], Neighbors(y, owner), target)
+    return Case(f"dense-{num_features}", "generated", batch, num_features, 7)
 
 
 def _binary_rows(rows: list[np.ndarray], num_features: int) -> SparseRows:

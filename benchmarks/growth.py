@@ -6,21 +6,31 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+import typer
+from rich.table import Table
 from torch.nn.functional import cross_entropy
 
 from benchmarks.batches import Case, bags_of_words
-from benchmarks.measure import milliseconds, resident_mb
+from benchmarks.measure import main, milliseconds, resident_mb
+from evergraph.cli.console import AsJson, Out, progress, publish, table_of, use_threads
+from evergraph.datasets.generate import PRESETS, generate
+from evergraph.evaluate.evidence import provenance
 from evergraph.feature_graph import condense
+from evergraph.graph import Dataset, Neighbors
+from evergraph.learn import Learner, Reservoir, Training
+from evergraph.learn.methods import Replay
 from evergraph.nn.fgn import FGN
-from evergraph.graph.rows import SparseRows
+from evergraph.stream import node_continuum
 
 BATCH = 10
 FEATURES = (500, 1_500, 5_000, 15_000, 50_000)
 NEIGHBORS = (1, 5, 20, 100, 500)
 STREAM = (1_000, 10_000, 100_000)
+PARTS = 10
 
 Rows = list[dict[str, float]]
 
@@ -92,7 +102,7 @@ def _trainer(case: Case) -> Callable[[Case], None]:
 
     def train(case: Case) -> None:
         optimizer.zero_grad()
-        cross_entropy(model(case.x, case.neighbors), case.target).backward()
+        cross_entropy(model(case.batch), case.batch.target).backward()
         optimizer.step()
 
     return train
@@ -100,10 +110,115 @@ def _trainer(case: Case) -> Callable[[Case], None]:
 
 def _stored_bytes(case: Case, condensed: bool) -> int:
     """What a memory keeps of a batch: x and its neighbors, or the pair (x, m)."""
-    neighbors = case.neighbors
+    x, neighbors = case.batch.x, case.batch.neighbors
+    assert isinstance(neighbors, Neighbors)
     if condensed:
-        neighbors = condense(replace(neighbors, weight=None), len(case.target))
-    x, y = case.x, neighbors.features
-    assert isinstance(x, SparseRows)
-    assert isinstance(y, SparseRows)
-    return x.nbytes + y.nbytes
+        neighbors = condense(replace(neighbors, weight=None), len(case.batch))
+    return x.nbytes + neighbors.features.nbytes
+
+
+def follow(
+    dataset: Dataset,
+    capacity: int = 500,
+    batch_size: int = 100,
+    report: Callable[[int], None] = lambda seen: None,
+) -> Iterator[dict[str, float]]:
+    """One pass in order of arrival with a bounded memory, in ten parts.
+
+    Each batch gets one step and one minibatch of replay, so that the cost per item is constant by
+    design; what is measured is whether it is in fact.
+    """
+    stream = node_continuum(dataset, scenario="time", batch_size=batch_size)
+    torch.manual_seed(0)
+    learner = Learner(
+        FGN(dataset.graph.num_features, 0, concatenate=True),
+        Replay(),
+        Reservoir(capacity),
+        Training(lr=0.05, steps=1, replay_batches=1, replay_batch_size=batch_size),
+    )
+    seen = correct = 0
+    marks = [round(part * len(stream) / PARTS) for part in range(1, PARTS + 1)]
+    start, first = time.perf_counter(), 0
+    for position, batch in enumerate(stream, start=1):
+        if learner.classes:
+            correct += int((learner.predict(batch) == batch.target).sum())
+        learner.observe(batch)
+        seen += len(batch)
+        report(seen)
+        if position in marks:
+            elapsed = time.perf_counter() - start
+            assert learner.memory is not None
+            yield {
+                "items": seen,
+                "us_per_item": elapsed * 1e6 / (seen - first),
+                "resident_mb": resident_mb(),
+                "memory_bytes": learner.memory.nbytes,
+                "prequential": correct / (seen - first),
+            }
+            start, first, correct = time.perf_counter(), seen, 0
+
+
+def command(
+    stream: Annotated[
+        int, typer.Option(help="Items of the generated stream that a whole learner follows.")
+    ] = 100_000,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Time and bytes per item as features, neighborhoods and the stream grow.
+
+    The exponent is the slope on a log-log scale: 0 means flat, 1 means linear. In the end a whole
+    learner (FGN, replay, a reservoir of 500 items) follows a generated citation graph in order of
+    arrival: time per item, resident memory, bytes of the reservoir, and prequential accuracy,
+    tenth by tenth. Try --stream 1000000.
+    """
+    evidence = provenance()
+    use_threads(1)
+    with progress(as_json) as shown:
+        task = shown.add_task("more features", total=STREAM[-1])
+        sweeps = {"features": list(by_features())}
+        shown.update(task, description="more neighbors")
+        sweeps["neighbors"] = list(by_neighbors())
+        shown.update(task, description="longer stream")
+        sweeps["items"] = list(by_stream(report=lambda n: shown.update(task, completed=n)))
+        task = shown.add_task("generating a graph to follow", total=stream)
+        dataset = generate(replace(PRESETS["citation"], nodes=stream, train=1.0, test=0.0))
+        shown.update(task, description="a learner follows the stream")
+        tenths = list(follow(dataset, report=lambda n: shown.update(task, completed=n)))
+    result: dict[str, Any] = {
+        **evidence,
+        **{f"by_{size}": rows for size, rows in sweeps.items()},
+        "learner": tenths,
+        "learner_exponents": {
+            f"{value}_by_items": exponent(tenths[1:], "items", value)
+            for value in ("us_per_item", "resident_mb", "memory_bytes")
+        },
+        "exponents": {
+            f"{value}_by_{size}": exponent(rows, size, value)
+            for size, rows in sweeps.items()
+            for value in rows[0]
+            if value != size
+        },
+    }
+    publish(result, as_json, out, lambda: _table(sweeps, tenths))
+
+
+def _table(sweeps: dict[str, Rows], tenths: Rows) -> Table:
+    text = []
+    for size, rows in {**sweeps, "learner": tenths}.items():
+        key = "items" if size == "learner" else size
+        for row in rows:
+            stored = row.get("bytes_per_item", row.get("memory_bytes"))
+            text.append([
+                size, f"{row[key]:,.0f}", f"{row['us_per_item']:.0f}",
+                "" if stored is None else f"{stored:,.0f}",
+                f"{row['resident_mb']:.0f}" if "resident_mb" in row else "",
+            ])  # fmt: skip
+        slope = exponent(rows, key, "us_per_item")
+        text.append(["", "exponent", f"[bold]{slope:.2f}[/bold]", "", ""])
+    columns = ("grows", "size", "µs per item", "bytes", "resident MB")
+    return table_of("Cost per item while things grow", columns, text)
+
+
+if __name__ == "__main__":
+    main(command)

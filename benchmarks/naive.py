@@ -11,28 +11,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import batch_norm, softsign
 
+from evergraph.feature_graph import neighborhood_mean, normalize, propagate
+from evergraph.graph import Neighbors
 from evergraph.nn.blocks import BroadcastBlock
-from evergraph.feature_graph import (
-    Neighbors,
-    feature_adjacency,
-    neighborhood_mean,
-    normalize,
-    propagate,
-)
 from evergraph.nn.fgn import FGN
 
 
 def naive_logits(model: FGN, x: Tensor, neighbors: Neighbors, lean: bool = False) -> Tensor:
     """Logits `(B, K)` of a broadcast FGN with a plain linear classifier, x `(B, C, F)`."""
-    if model.transforms or model.readout.centered:
-        raise ValueError("the naive form has broadcast layers and centered=False")
-    if model.attentions:
-        neighbors = neighbors.with_weight(model.attentions[0](x, neighbors, model.hops))
+    if model.layer != "broadcast" or model.head.centered or model.attentions:
+        raise ValueError("the naive form has broadcast layers, no attention and centered=False")
     mean = neighborhood_mean(neighbors, len(x), model.hops)
-    if model.attentions:
-        adjacency = normalize(feature_adjacency(x, mean, model.directed), model.normalization)
-    else:
-        adjacency = (_lean_adjacency if lean else _fixed_adjacency)(model, x, mean)
+    adjacency = (_lean_adjacency if lean else _fixed_adjacency)(model, x, mean)
     z = x
     for block in model.blocks:
         assert isinstance(block, BroadcastBlock)
@@ -44,7 +34,7 @@ def naive_logits(model: FGN, x: Tensor, neighbors: Neighbors, lean: bool = False
         z = softsign(z)
         if adjacency.shape[2] > 1:  # deeper layers: every adjacency acts on every channel
             adjacency = adjacency.flatten(1, 2).unsqueeze(2)
-    return torch.einsum("bcf,fck->bk", z, model.readout.weight) + model.readout.bias
+    return torch.einsum("bcf,fck->bk", z, model.head.weight) + model.head.bias
 
 
 @torch.no_grad()

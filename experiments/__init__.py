@@ -1,0 +1,1 @@
+"""The paper's tables and the comparisons beyond it: `python -m experiments.NAME`."""

@@ -1,104 +1,209 @@
-"""The cells of a table, computed where they are missing: one by one, or several at a time."""
+"""Tables made of cells: one JSON file per table, computed where it is incomplete.
+
+A cell is what `evergraph.evaluate.run` returns for a configuration, with commit, versions and the
+published value beside it. A table can be interrupted and called again.
+"""
 
 from __future__ import annotations
 
+import json
+import resource
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from evergraph.cli.console import progress, use_threads
+import typer
+from rich.console import Console
+
+from evergraph.cli.console import progress, table_of, use_threads, write
+from evergraph.evaluate.config import Config, run_config
 from evergraph.evaluate.evidence import provenance
+from evergraph.evaluate.run import SCHEMA
+from evergraph.graph.dataset import Dataset
+from evergraph.nn.baselines import KINDS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from rich.progress import Progress, TaskID
-
-    from evergraph.evaluate.config import Config
-    from evergraph.graph.dataset import Dataset
-
+MODELS = (*KINDS, "fgn")
+SCENARIOS = ("regular", "data", "class")
+DATASETS = ("cora", "citeseer", "pubmed")
 Cell = dict[str, Any]
 
+Folder = Annotated[
+    Path, typer.Option(help="Where the table's JSON and Markdown are kept and found again.")
+]
+Jobs = Annotated[int, typer.Option(min=1, help="How many cells to compute at a time.")]
 
-def compute_cells(
-    wanted: list[Config], seeds: int, path: Path, data_root: Path | None, quiet: bool, jobs: int
+
+def published() -> dict[str, list[dict[str, Any]]]:
+    """The paper's own numbers, table by table."""
+    out: dict[str, list[dict[str, Any]]]
+    out = json.loads(files("experiments").joinpath("published.json").read_text())
+    return out
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The cells of a table that are already there; one file, rewritten after every cell.
+
+    Cells are in the order of the table, whatever the order in which they were computed.
+    """
+
+    path: Path
+
+    def cells(self) -> list[Cell]:
+        """All of them."""
+        if not self.path.exists():
+            return []
+        cells: list[Cell] = json.loads(self.path.read_text())["cells"]
+        return cells
+
+    def find(self, config: Config, seeds: int) -> Cell | None:
+        """The cell of a configuration with at least so many seeds."""
+        wanted = config.plain()
+        for cell in self.cells():
+            if cell["config"] == wanted and len(cell["seeds"]) >= seeds:
+                return cell
+        return None
+
+    def add(self, cell: Cell) -> None:
+        """Put a cell in its place, or in that of an older one of the same kind."""
+        kept = [old for old in self.cells() if _kind(old) != _kind(cell)]
+        write({"schema": SCHEMA, "cells": sorted([*kept, cell], key=_place)}, self.path)
+
+
+def _kind(cell: Cell) -> tuple[Any, ...]:
+    names = ("dataset", "scenario", "model", "method", "memory", "protocol")
+    return tuple(cell["config"][name] for name in names)
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    config = cell["config"]
+    names = (*DATASETS, config["dataset"])
+    place = names.index(config["dataset"]), config["dataset"], SCENARIOS.index(config["scenario"])
+    analytic = config["method"] == "analytic"
+    return *place, MODELS.index(config["model"]), analytic, config["memory"]
+
+
+def compute(
+    wanted: Sequence[Config], seeds: int, path: Path, data_root: Path | None, quiet: bool, jobs: int
 ) -> list[Cell]:
     """The cells of a table: those in the file, and the rest computed and added to it."""
-    from experiments import paper as tables
-
-    ledger = tables.Ledger(path)
+    ledger = Ledger(path)
     missing = [config for config in wanted if ledger.find(config, seeds) is None]
-    compute = _one_by_one if jobs == 1 or len(missing) < 2 else partial(_at_a_time, jobs)
+    for name in {config.dataset for config in missing}:
+        load(name, data_root)  # a missing data set is an error before anything starts
     with progress(quiet) as shown:
-        done = 100 * (len(wanted) - len(missing))
-        task = shown.add_task("", total=100 * len(wanted), completed=done)
-        for cell in compute(missing, seeds, data_root, shown, task):
+        done = len(wanted) - len(missing)
+        task = shown.add_task("", total=len(wanted), completed=done)
+        for cell in _computed(missing, seeds, data_root, jobs):
             ledger.add(cell)
+            shown.update(task, advance=1, description=", ".join(map(str, _kind(cell)[:4])))
     return [found for config in wanted if (found := ledger.find(config, seeds)) is not None]
 
 
-def _one_by_one(
-    missing: list[Config], seeds: int, data_root: Path | None, shown: Progress, task: TaskID
+def _computed(
+    missing: Sequence[Config], seeds: int, data_root: Path | None, jobs: int
 ) -> Iterator[Cell]:
-    for config in missing:
-        shown.update(task, description=_words(config))
-        before = shown.tasks[task].completed
-
-        def report(share: float, before: float = before) -> None:
-            shown.update(task, completed=int(before + 100 * share))
-
-        yield _cell(config, seeds, data_root, report)
-        shown.update(task, completed=before + 100)
-
-
-def _at_a_time(
-    jobs: int,
-    missing: list[Config],
-    seeds: int,
-    data_root: Path | None,
-    shown: Progress,
-    task: TaskID,
-) -> Iterator[Cell]:
-    for name in {config.dataset for config in missing}:
-        _load(name, data_root)  # what cannot be had is said before others start
+    if jobs == 1 or len(missing) < 2:
+        yield from (cell(config, seeds, data_root) for config in missing)
+        return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        shown.update(task, description=_words(missing[0]))
-        given = {pool.submit(_cell, config, seeds, data_root): config for config in missing}
+        futures = [pool.submit(cell, config, seeds, data_root) for config in missing]
         try:
-            for future in as_completed(given):
-                shown.update(task, advance=100, description=f"{_words(given[future])}: done")
+            for future in as_completed(futures):
                 yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _cell(
-    config: Config,
-    seeds: int,
-    data_root: Path | None,
-    report: Callable[[float], None] = lambda share: None,
-) -> Cell:
-    """One cell, in this process; report gets the share that is done."""
-    from experiments import paper as tables
-
+def cell(config: Config, seeds: int, data_root: Path | None) -> Cell:
+    """One cell, in this process, with the published value beside it."""
     use_threads(1)
-    data = _load(config.dataset, data_root)
-    whole = len(data.train) * config.passes
+    data, evidence = load(config.dataset, data_root), provenance()
+    result = run_config(config, tuple(range(seeds)), data)
+    return {
+        **result,
+        "published": _published(config),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "generated": data.generated,
+        **evidence,
+    }
 
-    def follow(done: int, seen: int, _: float) -> None:
-        report((done + seen / whole) / seeds)
 
-    return tables.compute(config, seeds, data, provenance(), follow)
+def _published(config: Config) -> dict[str, float | None] | None:
+    if config.method == "analytic":
+        return None
+    for row in published()["overall"]:
+        if all(row[key] == getattr(config, key) for key in ("dataset", "scenario", "model")):
+            return {"mean": row["mean"], "sd": row["sd"]}
+    return None
 
 
 @cache
-def _load(name: str, data_root: Path | None) -> Dataset:
-    from evergraph.datasets import load
+def load(name: str, data_root: Path | None) -> Dataset:
+    """A data set, read once per process."""
+    from evergraph.datasets import load as read
 
-    return load(name, data_root)
+    return read(name, data_root)
 
 
-def _words(config: Config) -> str:
-    return f"{config.dataset}, {config.scenario}, {config.model}, {config.method}"
+def value(mean: float | None, sd: float | None = None, runs: int | None = None) -> str:
+    """`0.870 ± 0.011 (5)`, as much of it as is known.
+
+    Example:
+        >>> value(0.87, 0.011, 5), value(0.887), value(None)
+        ('0.870 ± 0.011 (5)', '0.887', '')
+    """
+    if mean is None:
+        return ""
+    spread = "" if sd is None else f" ± {sd:.3f}"
+    return f"{mean:.3f}{spread}{'' if runs is None else f' ({runs})'}"
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first column is aligned to the left, the others to the right.
+
+    Example:
+        >>> print(markdown(["model", "accuracy"], [["fgn", "0.9"]]))
+        | model | accuracy |
+        |:--|--:|
+        | fgn | 0.9 |
+    """
+    lines = [f"| {' | '.join(columns)} |", f"|:--|{'--:|' * (len(columns) - 1)}"]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def page(path: Path, title: str, columns: Sequence[str], rows: Any, *notes: str) -> None:
+    """Write a Markdown page with one table and what must be known about it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join([f"# {title}", markdown(columns, rows), *notes]) + "\n")
+
+
+def show(
+    title: str, columns: tuple[str, ...], rows: list[list[str]], result: Any, as_json: bool
+) -> None:
+    """Print a table, or its JSON."""
+    if as_json:
+        typer.echo(json.dumps(result, indent=1))
+    else:
+        Console().print(table_of(title, columns, rows))
+
+
+def keep(
+    path: Path, title: str, columns: tuple[str, ...], rows: list[list[str]], cells: list[Cell]
+) -> None:
+    """Write the JSON and the Markdown of a small table."""
+    write({"schema": SCHEMA, **provenance(), "cells": cells}, path)
+    page(path.with_suffix(".md"), title, columns, rows)
+
+
+def main(command: Callable[..., None]) -> None:
+    """Run a module's command."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(command)
+    app()

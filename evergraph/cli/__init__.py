@@ -12,8 +12,9 @@ import typer
 from evergraph import __version__
 from evergraph.cli.action import action
 from evergraph.cli.console import complaints, quiet_pipe
-from evergraph.cli.learn import compare, datasets, run, tune
+from evergraph.cli.learn import compare, run
 from evergraph.cli.match import match
+from evergraph.cli.tune import datasets, tune
 
 __all__ = ["app", "main"]
 

@@ -44,7 +44,7 @@ class Lines(Progress):
     """Progress as a plain line every few seconds, for logs and pipes."""
 
     def __init__(self) -> None:
-        super().__init__(disable=True)
+        super().__init__(console=Console(stderr=True), disable=True)
         self._next = time.monotonic() + 2.0
 
     def update(self, task_id: TaskID, **changes: Any) -> None:

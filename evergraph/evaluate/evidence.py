@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ("evergraph", "torch", "torch_geometric", "numpy", "numba")
@@ -13,7 +14,9 @@ PACKAGES = ("evergraph", "torch", "torch_geometric", "numpy", "numba")
 def provenance() -> dict[str, object]:
     """The commit and the versions that made a result."""
     versions = {"python": platform.python_version()}
-    versions |= {name: version(name) for name in PACKAGES}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):  # some are optional
+            versions[name] = version(name)
     return {"commit": commit(), "versions": versions}
 
 

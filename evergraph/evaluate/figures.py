@@ -1,49 +1,97 @@
-"""Pictures of results."""
+"""Pictures of results, in colors that color-blind eyes can tell apart (Okabe and Ito)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 mpl.use("Agg")
 
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
+LINES = ("-", "--", ":", "-.")
 
-def learning_curve(result: dict[str, Any], path: Path) -> None:
+
+def learning_curve(result: Mapping[str, Any], path: Path) -> None:
     """Accuracy on all test items over the stream, one line per seed and their mean."""
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _axes("items seen", _title(result))
     items = [point[0] for point in result["curve"][0]]
     values = np.array([[point[1] for point in curve] for curve in result["curve"]])
-    axes.plot(items, values.T, color="tab:blue", alpha=0.3, linewidth=1)
-    axes.plot(items, values.mean(axis=0), color="tab:blue", linewidth=2, label="mean of seeds")
-    axes.set(xlabel="items seen", ylabel="accuracy on all test items", ylim=(0, 1))
-    axes.set_title(_title(result))
-    axes.grid(alpha=0.3)
+    axes.plot(items, values.T, color=COLORS[0], alpha=0.3, linewidth=1)
+    axes.plot(items, values.mean(axis=0), color=COLORS[0], linewidth=2, label="mean of seeds")
+    axes.set_ylim(0, 1)
     axes.legend(loc="lower right")
     figure.savefig(path, dpi=120)
 
 
-def accuracy_matrix(result: dict[str, Any], path: Path) -> None:
+def accuracy_matrix(result: Mapping[str, Any], path: Path) -> None:
     """Accuracy on each test group after each task: dark columns stay dark if nothing is lost."""
     matrix = np.array(result["accuracy_matrix"], dtype=float)  # NaN where there is no test item
-    figure = Figure(figsize=(1.6 + 0.6 * matrix.shape[1], 1.4 + 0.5 * len(matrix)), layout="tight")
+    figure = Figure(figsize=(2.6 + 0.6 * matrix.shape[1], 2.2 + 0.5 * len(matrix)), layout="tight")
     axes = figure.add_subplot()
     image = axes.imshow(matrix, vmin=0, vmax=1, cmap="Blues", aspect="auto")
     for (row, column), value in np.ndenumerate(matrix):
         color = "white" if value > 0.6 else "black"
         axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=8)
-    axes.set_xticks(range(matrix.shape[1]), [f"{i + 1}" for i in range(matrix.shape[1])])
-    axes.set_yticks(range(len(matrix)), [f"{i + 1}" for i in range(len(matrix))])
+    names = result.get("groups") or []
+    for size, put, angle in (
+        (matrix.shape[1], axes.set_xticks, 45),
+        (len(matrix), axes.set_yticks, 0),
+    ):
+        known = len(names) == size
+        labels = names if known else [str(i + 1) for i in range(size)]
+        put(range(size), labels, rotation=angle if known else 0)
     axes.set(xlabel="test items of task", ylabel="after task")
     axes.set_title(_title(result), fontsize=9)
     figure.colorbar(image, ax=axes)
     figure.savefig(path, dpi=120)
 
 
-def _title(result: dict[str, Any]) -> str:
+def curves(
+    lines: Mapping[str, Sequence[Sequence[float]]],
+    across: str,
+    title: str,
+    path: Path,
+    log: bool = False,
+) -> None:
+    """Accuracy over something, one line of (x, accuracy) points per name."""
+    figure, axes = _axes(across, title)
+    for number, (name, points) in enumerate(lines.items()):
+        xs, ys = zip(*points, strict=True)
+        style = LINES[number // len(COLORS) % len(LINES)]
+        axes.plot(xs, ys, style, color=COLORS[number % len(COLORS)], label=name)
+    if log:
+        axes.set_xscale("log")
+    axes.legend(fontsize=8, loc="lower right")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def scatter(points: Mapping[str, tuple[float, float]], across: str, title: str, path: Path) -> None:
+    """Accuracy over a cost, one named point each: up and to the left is better."""
+    figure, axes = _axes(across, title)
+    for number, (name, (x, y)) in enumerate(points.items()):
+        axes.scatter(x, y, color=COLORS[number % len(COLORS)], s=50)
+        axes.annotate(name, (x, y), fontsize=8, xytext=(5, 3), textcoords="offset points")
+    axes.set_xscale("log")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def _axes(across: str, title: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(xlabel=across, ylabel="accuracy on all test items")
+    axes.set_title(title)
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def _title(result: Mapping[str, Any]) -> str:
     config = result["config"]
     return f"{config['dataset']}, {config['scenario']}-incremental, {config['method']}"

@@ -123,7 +123,7 @@ def run(
             saver = Saver(checkpoint, every, {"config": dict(config), "seeds": [*seeds]}, done)
         _follow(stream, learner, record, saver, _numbered(report, number), scorer, balanced)
         records.append(record)
-    return summarize(config, records)
+    return {**summarize(config, records), "groups": list(stream.group_names)}
 
 
 @dataclass
