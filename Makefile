@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check slow bench action matching kill format clean help
+.PHONY: run test check slow bench paper action matching kill format clean help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -23,21 +23,27 @@ check: $(READY) ## lint and type-check only
 slow: $(READY)  ## the tests that take minutes or need real data
 	$(BIN)/pytest -m slow
 
-bench: $(READY) ## the benchmarks; ratios land in results/
-	$(BIN)/evergraph bench speed --out results/bench_speed.json
-	$(BIN)/evergraph bench growth --stream 1000000 --out results/bench_growth.json
+bench: $(READY) ## the benchmarks; ratios are written to results/
+	$(BIN)/python -m benchmarks.speed --out results/bench_speed.json
+	$(BIN)/python -m benchmarks.growth --stream 1000000 --out results/bench_growth.json
+	$(BIN)/python -m benchmarks.imports --out results/bench_imports.json
+
+paper: $(READY) ## the paper's node classification tables, beside the published values
+	$(BIN)/python -m experiments.overall --figures docs/figures
+	$(BIN)/python -m experiments.small_tables
+	$(BIN)/python -m experiments.memory --figures docs/figures
 
 action: $(READY) ## the tables of action recognition; needs DSADS in $EVERGRAPH_DATA
-	$(BIN)/evergraph paper action --tables regular,lifelong,subjects,class,ablation \
-		--search results/action_search.json --runs results/action_runs.jsonl --out results/action.json --pictures docs
-	$(BIN)/evergraph bench action --out results/action_bench.json
-	$(BIN)/evergraph bench action-stream --out results/action_stream.json
+	$(BIN)/python -m experiments.action --tables regular,lifelong,subjects,class,ablation \
+		--search results/action_search.json --runs results/action_runs.jsonl --out results/action.json
+	$(BIN)/python -m benchmarks.action --out results/bench_action.json
+	$(BIN)/python -m benchmarks.action_stream --out results/bench_action_stream.json
 
-matching: $(READY) ## the experiments of feature matching; numbers land in results/
-	$(BIN)/evergraph match compare --out results/matching.json
-	$(BIN)/evergraph paper matching --seeds 3 --steps 40 --out results/matching_table7.json --picture docs/matching_tolerance.png
-	$(BIN)/evergraph match stream --out results/matching_stream.json
-	$(BIN)/evergraph bench matching --out results/bench_matching.json
+matching: $(READY) ## the experiments of feature matching; numbers are written to results/
+	$(BIN)/python -m experiments.matching --out results/matching.json
+	$(BIN)/python -m experiments.matching_table7 --seeds 3 --steps 40 --out results/matching_table7.json
+	$(BIN)/python -m experiments.matching_stream --out results/matching_stream.json
+	$(BIN)/python -m benchmarks.matching --out results/bench_matching.json
 
 kill: $(READY)  ## kill a run twenty times at random moments, resume it, compare
 	$(BIN)/python tests/kill_and_resume.py 20
@@ -50,7 +56,7 @@ clean:          ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
 
 # torch goes in first and pinned: what comes after finds it installed and leaves it alone. The last
-# line compiles the kernels, which stay compiled, so that the first run does not wait for them.
+# line compiles the numba loops, which stay compiled, so that the first run does not wait for them.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch

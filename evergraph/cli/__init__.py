@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
-from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -51,18 +51,22 @@ def bench(context: typer.Context) -> None:
 
 def _module(package: str, arguments: list[str]) -> None:
     """Run `python -m PACKAGE.NAME ARGUMENTS`, if the repository is there."""
-    name = f"{package}.{arguments[0].replace('-', '_')}" if arguments else ""
+    repository = Path(__file__).parents[2]
     with complaints():
-        if find_spec(package) is None:
+        if not (repository / package).is_dir():
             raise ValueError(
                 f"{package} are not in the installed package; clone the repository, and run "
                 f"python -m {package}.NAME in it"
             )
-        if not name or find_spec(name) is None:
-            given = arguments[0] if arguments else "nothing"
-            raise ValueError(f"expected the name of a module of {package}/, got {given}")
-    sys.argv = [name, *arguments[1:]]
-    runpy.run_module(name, run_name="__main__")
+        name = arguments[0].replace("-", "_") if arguments else ""
+        known = sorted(path.stem for path in (repository / package).glob("[a-z]*.py"))
+        if name not in known:
+            raise ValueError(
+                f"expected a module of {package}, one of {', '.join(known)}, got {name!r}"
+            )
+    sys.path.insert(0, str(repository))
+    sys.argv = [f"{package}.{name}", *arguments[1:]]
+    runpy.run_module(f"{package}.{name}", run_name="__main__")
 
 
 for command in (run, compare, tune, datasets):

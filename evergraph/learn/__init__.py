@@ -1,9 +1,8 @@
 """What learns: learner, tasks, memories, methods and checkpoints (Eq. 10)."""
 
 from evergraph.learn.checkpoint import CheckpointError
-from evergraph.learn.learner import Learner
+from evergraph.learn.learner import Learner, Method
 from evergraph.learn.memory import MEMORIES, AgeQuota, ClassBalanced, Reservoir, UniformEviction
-from evergraph.learn.method import Method
 from evergraph.learn.tasks import Classification, LinkPrediction, Regression, Task
 from evergraph.learn.training import Training
 

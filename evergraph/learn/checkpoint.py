@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class CheckpointError(ValueError):
@@ -73,3 +73,35 @@ def _damaged(path: Path, reason: str) -> str:
         f"checkpoint {path} is truncated or damaged ({reason}); restore it from a copy, or "
         "start anew"
     )
+
+
+def model_description(model: Any) -> dict[str, str]:
+    """A model's settings and the shapes of its parameters, apart from those that grow."""
+    growing = {id(p) for p in model.head.parameters()}
+    shapes = {
+        name: "of the head" if id(p) in growing else tuple(p.shape)
+        for name, p in model.named_parameters()
+    }
+    name = f"{type(model).__name__}({model.extra_repr()})"
+    return {"model": name, "parameters": str(shapes)}
+
+
+def require_same(path: Path | str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+    """Refuse a checkpoint of another configuration, and say in what it differs."""
+    other = [key for key in mine if mine[key] != theirs.get(key)]
+    if other:
+        raise CheckpointError(
+            f"checkpoint {path} belongs to another configuration: "
+            + "; ".join(f"{key} is {theirs.get(key)} there, {mine[key]} here" for key in other)
+            + "; use the same options, or another checkpoint"
+        )
+
+
+def resize_head(model: Any, stored: Mapping[str, Tensor]) -> None:
+    """Give the head's parameters the shapes that were stored: outputs come with the classes."""
+    growing = {id(p) for p in model.head.parameters()}
+    for name, parameter in list(model.named_parameters()):
+        if id(parameter) in growing and parameter.shape != stored[name].shape:
+            owner, _, own = name.rpartition(".")
+            fresh = nn.Parameter(parameter.new_empty(stored[name].shape))
+            setattr(model.get_submodule(owner), own, fresh)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -16,13 +16,60 @@ from torch import Tensor, nn
 
 from evergraph.feature_graph import condense
 from evergraph.graph.neighbors import Linked
-from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from evergraph.learn.memory import Memory
-from evergraph.learn.method import Method
+from evergraph.learn.checkpoint import (
+    model_description,
+    read_checkpoint,
+    require_same,
+    resize_head,
+    write_checkpoint,
+)
+from evergraph.learn.memory import Memory, State
 from evergraph.learn.tasks import Classification, Task
 from evergraph.learn.training import Optimizer, Training, update_average
 from evergraph.nn.model import Model, Requires
 from evergraph.stream.batch import Batch, concatenate
+
+
+class Method(Protocol):
+    """What is done with a new batch. Subclass it and write `observe`; all else has a default.
+
+    Attributes:
+        needs_memory: whether the learner must have a memory.
+        lazy: whether a prediction after learning is expensive, because the method has to solve or
+            train first; evaluations are then made at the end of tasks only.
+        labels_only: whether targets must be labels.
+    """
+
+    needs_memory: ClassVar[bool] = False
+    lazy: ClassVar[bool] = False
+    labels_only: ClassVar[bool] = False
+
+    def observe(self, learner: Learner, batch: Batch) -> None:
+        """Learn from a new batch."""
+        ...
+
+    def check(self, learner: Learner, batch: Batch) -> None:
+        """Raise a ValueError if this method cannot learn from a batch; nothing has changed yet."""
+
+    def prepare(self, learner: Learner) -> None:
+        """Do what has to be done before a prediction, with gradients if need be."""
+
+    def output(self, learner: Learner, batch: Batch) -> Tensor:
+        """Outputs to decide on, `(B, K)`: those of the model, unless a method has its own."""
+        out: Tensor = learner.snapshot()(batch)
+        return out
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the method keeps beside the memory."""
+        return sum(tensor.nbytes for tensor in self.state()[0].values())
+
+    def state(self) -> State:
+        """All that is needed to resume: tensors, and what JSON can hold."""
+        return {}, {}
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Resume from a state."""
 
 
 class Learner:
@@ -227,20 +274,13 @@ class Learner:
     def load(self, path: Path | str) -> dict[str, Any]:
         """Resume from a checkpoint of a learner of the same configuration; returns its extra."""
         tensors, values = read_checkpoint(path)
-        mine, theirs = self.configuration, values["configuration"]
-        if mine != theirs:
-            other = [key for key in mine if mine[key] != theirs.get(key)]
-            raise CheckpointError(
-                f"checkpoint {path} belongs to another configuration: "
-                + "; ".join(f"{key} is {theirs.get(key)} there, {mine[key]} here" for key in other)
-                + "; use the same options, or another checkpoint"
-            )
+        require_same(path, self.configuration, values["configuration"])
         parts: dict[str, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             owner, _, rest = name.partition(".")
             parts.setdefault(owner, {})[rest] = tensor
         self.task.load_state(values["task"])
-        _resize(self.model, parts["model"])
+        resize_head(self.model, parts["model"])
         self.model.load_state_dict(parts["model"])
         self.optimizer.state = parts.get("optimizer", {})
         self.optimizer.count = values["steps"]
@@ -258,19 +298,8 @@ class Learner:
     @property
     def configuration(self) -> dict[str, str]:
         """What a checkpoint must have in common with the learner that loads it."""
-        growing = {id(p) for p in self.model.head.parameters()}
-        shapes = {
-            name: "of the head" if id(p) in growing else tuple(p.shape)
-            for name, p in self.model.named_parameters()
-        }
-        return {
-            "model": f"{type(self.model).__name__}({self.model.extra_repr()})",
-            "parameters": str(shapes),
-            "method": repr(self.method),
-            "memory": "none" if self.memory is None else repr(self.memory),
-            "training": repr(self.training),
-            "task": repr(self.task),
-        }
+        parts = {name: getattr(self, name) for name in ("method", "memory", "training", "task")}
+        return {**model_description(self.model), **{k: repr(v) for k, v in parts.items()}}
 
     # -- checking ---------------------------------------------------------------------------
 
@@ -311,13 +340,3 @@ class Learner:
         finally:
             self.rng_state = torch.get_rng_state()
             torch.set_rng_state(outer)
-
-
-def _resize(model: Any, stored: Mapping[str, Tensor]) -> None:
-    """Give the head's parameters the shapes that were stored: outputs come with the classes."""
-    growing = {id(p) for p in model.head.parameters()}
-    for name, parameter in list(model.named_parameters()):
-        if id(parameter) in growing and parameter.shape != stored[name].shape:
-            owner, _, own = name.rpartition(".")
-            fresh = nn.Parameter(parameter.new_empty(stored[name].shape))
-            setattr(model.get_submodule(owner), own, fresh)

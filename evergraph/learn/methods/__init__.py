@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from evergraph.learn.method import Method
+from evergraph.learn.learner import Method
 from evergraph.learn.methods.agem import AGEM
 from evergraph.learn.methods.analytic import Analytic
 from evergraph.learn.methods.consolidation import EWC, MAS

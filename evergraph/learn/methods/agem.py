@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from evergraph.learn.learner import Learner
-from evergraph.learn.method import Method
+from evergraph.learn.learner import Learner, Method
 from evergraph.learn.methods.gradients import current_gradient, memory_gradient, set_gradient
 from evergraph.stream.batch import Batch
 

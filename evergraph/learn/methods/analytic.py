@@ -16,9 +16,8 @@ from evergraph.feature_graph import Normalization
 from evergraph.feature_graph.embedding import BLOCKS, Block, fixed_embedding
 from evergraph.graph.neighbors import Features, Neighbors
 from evergraph.graph.rows import SparseRows
-from evergraph.learn.learner import Learner
+from evergraph.learn.learner import Learner, Method
 from evergraph.learn.memory import State
-from evergraph.learn.method import Method
 from evergraph.stream.batch import Batch
 
 Array = np.ndarray[Any, Any]

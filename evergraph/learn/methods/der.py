@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from evergraph.learn.learner import Learner
+from evergraph.learn.learner import Learner, Method
 from evergraph.learn.memory import State
-from evergraph.learn.method import Method
 from evergraph.stream.batch import Batch
 
 

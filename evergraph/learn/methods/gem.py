@@ -9,8 +9,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from evergraph.learn.learner import Learner
-from evergraph.learn.method import Method
+from evergraph.learn.learner import Learner, Method
 from evergraph.learn.methods.gradients import current_gradient, memory_gradient, set_gradient
 from evergraph.stream.batch import Batch, concatenate
 

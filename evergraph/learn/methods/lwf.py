@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax, softmax
 
-from evergraph.learn.learner import Learner
+from evergraph.learn.learner import Learner, Method
 from evergraph.learn.memory import State
-from evergraph.learn.method import Method
 from evergraph.stream.batch import Batch
 
 
