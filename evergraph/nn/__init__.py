@@ -2,7 +2,7 @@
 
 from evergraph.nn.attention import FeatureAttention
 from evergraph.nn.baselines import baseline
-from evergraph.nn.fgn import FGN, Projection
+from evergraph.nn.fgn import FGN
 from evergraph.nn.heads import Embedding, Head, PairReadout, Readout
 from evergraph.nn.layers import FeatureBroadcast, FeatureConvolution, FeatureTransform
 from evergraph.nn.model import Model, Requires
@@ -19,7 +19,6 @@ __all__ = [
     "Head",
     "Model",
     "PairReadout",
-    "Projection",
     "Readout",
     "Requires",
     "baseline",

@@ -4,8 +4,7 @@ All see what FGN sees: a node and its neighbors, nothing else of the graph. Only
 collects differs, so that a difference in accuracy comes from the message. Tests compare the
 messages with PyG's own layers.
 
-On bags of words the first map F -> width comes before the message, with which it commutes: a
-thousand features need not be averaged. Layers are followed by layer normalization: batches of a
+Layers are followed by layer normalization: batches of a
 class-incremental stream are of one class, and with the statistics of such batches every one of
 these networks lost points.
 """
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from evergraph.nn.fgn import FGN, Projection
+from evergraph.nn.fgn import FGN
 
 Kind = Literal["mlp", "gcn", "sage", "gat", "appnp"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -61,8 +60,9 @@ def baseline(
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     return FGN(
-        hidden[0],
+        num_features,
         num_outputs,
+        in_channels=in_channels,
         layer="transform",
         channels=(1,) * len(hidden),
         features=hidden,
@@ -70,7 +70,6 @@ def baseline(
         norm="layer",
         activation="relu",
         dropout=dropout,
-        encoder=Projection(in_channels * num_features, hidden[0], in_channels),
         centered=False,
         **BASELINES[kind],
     )

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, layer_norm, leaky_relu, relu, softsign
 
 from evergraph.feature_graph import FeatureGraph
+from evergraph.graph.neighbors import Features
+from evergraph.graph.rows import SparseRows
 from evergraph.nn.layers import FeatureBroadcast, FeatureConvolution, FeatureTransform, Graph
-from evergraph.nn.messages import MeanGraph
+from evergraph.nn.messages import MeanGraph, SparseGraph
 from evergraph.nn.norm import FeatureNorm
 
 Activation = Literal["softsign", "relu", "leaky_relu", "none"]
@@ -74,20 +76,21 @@ class TransformBlock(nn.Module):
         self.norm = FeatureNorm(channels, gain) if norm == "batch" else None
 
     def forward(
-        self, graph: Graph, around: Tensor | None = None
+        self, graph: Graph | SparseGraph, around: Features | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """The new nodes, their new packed neighbors if there are, and the absent value `(C,)`."""
         if around is None:
             own = self.layer(graph)
-            y, absent = self._finish(own, graph.nodes)
+            before = None if isinstance(graph.nodes, SparseRows) else graph.nodes
+            y, absent = self._finish(own, before)
             return y, None, absent
         assert isinstance(self.layer, FeatureTransform)
         if isinstance(graph, FeatureGraph):
-            own, around = self.layer.with_neighbors(graph)
+            own, after = self.layer.with_neighbors(graph)
         else:
-            own, around = self.layer(graph), self.layer.alone(around)
+            own, after = self.layer(graph), self.layer.alone(around)
         items = own.reshape(-1, *own.shape[-2:])
-        together, absent = self._finish(torch.cat([items, around]))
+        together, absent = self._finish(torch.cat([items, after]))
         return together[: len(items)].view_as(own), together[len(items) :], absent
 
     def _finish(self, z: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding_bag
 
 from evergraph.feature_graph import (
     Neighborhoods,
@@ -35,7 +34,14 @@ from evergraph.nn.blocks import (
 )
 from evergraph.nn.heads import Embedding, Head, PairReadout, Readout
 from evergraph.nn.layers import FeatureBroadcast, FeatureConvolution, FeatureTransform, Graph
-from evergraph.nn.messages import MESSAGES, IdentityGraph, MeanGraph, Message, SharedGraph
+from evergraph.nn.messages import (
+    MESSAGES,
+    IdentityGraph,
+    MeanGraph,
+    Message,
+    SharedGraph,
+    SparseGraph,
+)
 from evergraph.nn.model import Requires
 from evergraph.stream.batch import Batch
 
@@ -234,12 +240,11 @@ class FGN(nn.Module):
     def requires(self) -> Requires:
         """(x, m) is all that is seen of an item if weights are fixed and neighbors not kept."""
         alone = self.layer == "broadcast" or len(self.blocks) == 1 or self.message == "none"
-        linear = isinstance(self.encoder, Projection) or self.encoder is None
-        fixed = not self.attentions and self.places is None
+        fixed = not self.attentions and self.places is None and self.encoder is None
         nodes = 2 if self.head_name == "pairs" else (self.nodes or 0)
         return Requires(
             self.hops,
-            condensable=alone and fixed and linear and self.teleport == 1,
+            condensable=alone and fixed and self.teleport == 1,
             shape=self.in_shape if self.encoder is None else self.encoder.in_shape,
             nodes=nodes,
             edge_components=None if self.attentions else self.edge_components,
@@ -301,7 +306,7 @@ class FGN(nn.Module):
             if number + 1 < len(self.blocks):
                 graph = self.graph(y, around, layout, number + 1)
         if self.teleport < 1:
-            mixed = layout.mean(around, None)[..., 0, :, :]
+            mixed = layout.mean(around, layout.weight).mean(-3)
             y = torch.lerp(mixed, y, self.teleport)
         return graph, y, absent
 
@@ -324,15 +329,22 @@ class FGN(nn.Module):
             return y
         return graph.support.to_dense(y, absent)
 
-    def graph(self, x: Features, around: Features, layout: Neighborhoods, layer: int) -> Graph:
+    def graph(
+        self, x: Features, around: Features, layout: Neighborhoods, layer: int
+    ) -> Graph | SparseGraph:
         """What the nodes of a layer collect from: Eqs. (4)-(6), or what stands in their place."""
-        if self.message in ("identity", "none"):
-            assert isinstance(x, Tensor)
-            return IdentityGraph(x, self.planes)
         weight = layout.weight
         if self.attentions:
             attention = self.attentions[min(layer, len(self.attentions) - 1)]
             weight = attention(x, around, layout)
+        summed = self.message == "mean" and bool(self.attentions)  # attention adds up to one
+        if isinstance(x, SparseRows) and self.message != "feature-graph":
+            assert isinstance(around, SparseRows)
+            assert isinstance(layout, Packed)
+            return SparseGraph(x, around, layout, weight, self.planes, self.message, summed)
+        if self.message in ("identity", "none"):
+            assert isinstance(x, Tensor)
+            return IdentityGraph(x, self.planes)
         if self.message == "feature-graph" and isinstance(layout, Packed) and not self.project:
             n = layout.neighbors
             neighbors = Neighbors(around, n.owner, n.hop, weight)
@@ -344,7 +356,6 @@ class FGN(nn.Module):
             own = self._projected(x)
             around = own if around is x else self._projected(around)
             x = own
-        summed = self.message == "mean" and bool(self.attentions)  # attention adds up to one
         mean = layout.mean(around, weight, total=summed)
         if self.message == "feature-graph":
             return LeanGraph(x, mean, self.normalization)
@@ -397,32 +408,6 @@ class FGN(nn.Module):
             "dropout", "gain", "teleport", "head_name", "nodes",
         )  # fmt: skip
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
-
-
-class Projection(nn.Module):
-    """`x W` of dense features or sparse rows, as one channel: an encoder for bags of words.
-
-    Args:
-        num_features: C · F of the input.
-        width: of the result, `(N, 1, width)`.
-        channels: C of the input.
-    """
-
-    def __init__(self, num_features: int, width: int, channels: int = 1) -> None:
-        super().__init__()
-        self.in_shape = (channels, num_features // channels)
-        self.weight = nn.Parameter(torch.empty(num_features, width))
-        nn.init.xavier_uniform_(self.weight)
-
-    def forward(self, features: Features) -> Tensor:
-        """Map N rows to `(N, 1, width)`."""
-        if isinstance(features, SparseRows):
-            values, index = features.values.to(self.weight.dtype), features.indices.long()
-            start = features.indptr[:-1].long()
-            out = embedding_bag(index, self.weight, start, mode="sum", per_sample_weights=values)
-            return out.unsqueeze(1)
-        flat = features.flatten(-2).to(self.weight.dtype)
-        return (flat @ self.weight).unsqueeze(-2)
 
 
 def _transform(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import embedding_bag, linear
 
 from evergraph.feature_graph import DenseGraph, FeatureGraph, RankOneGraph
 from evergraph.feature_graph.lean import LeanGraph
+from evergraph.graph.neighbors import Features
 from evergraph.graph.rows import SparseRows
 from evergraph.nn.attention import uniform
-from evergraph.nn.messages import IdentityGraph, MessageGraph
+from evergraph.nn.messages import IdentityGraph, MessageGraph, SparseGraph
 
 Graph = FeatureGraph | LeanGraph | MessageGraph
 
@@ -98,8 +99,10 @@ class FeatureTransform(nn.Module):
         self.weight = nn.Parameter(weight.T.reshape(-1, channels, in_features))
         self.bias = nn.Parameter(torch.zeros(out_channels * out_features)) if bias else None
 
-    def forward(self, graph: Graph) -> Tensor:
+    def forward(self, graph: Graph | SparseGraph) -> Tensor:
         """Map the nodes `(*, C, F)` to `(*, D, G)`."""
+        if isinstance(graph, SparseGraph):
+            return self._on_rows(graph)
         if graph.support is not None:
             return self._on_support(graph)[0]
         return self._map(graph.propagate(graph.nodes), graph.nodes)
@@ -114,15 +117,44 @@ class FeatureTransform(nn.Module):
             return self(graph), self._map(around, y)
         raise TypeError(f"{type(graph).__name__} has no packed neighbors to transform")
 
-    def alone(self, y: Tensor) -> Tensor:
+    def alone(self, y: Features) -> Tensor:
         """Map nodes that collect themselves, such as neighbors whose neighbors are unknown."""
+        if isinstance(y, SparseRows):
+            return self._finish(_bag(y, self.weight.sum(1)))
         planes = self.propagated // y.shape[-2]
         return self._map(IdentityGraph(y, planes).propagate(y), y)
 
     def _map(self, propagated: Tensor, plain: Tensor) -> Tensor:
         if self.concatenate:
             propagated = torch.cat([propagated, plain], dim=-2)
-        out = linear(propagated.flatten(-2), self.weight.flatten(1), self.bias)
+        return self._finish(linear(propagated.flatten(-2), self.weight.flatten(1)))
+
+    def _on_rows(self, graph: SparseGraph) -> Tensor:
+        """Map sparse rows first, then send the message."""
+        out: Tensor | None = None
+        if self.concatenate:
+            out = _bag(graph.nodes, self.weight[:, self.propagated])
+        if graph.message == "identity":
+            own = _bag(graph.nodes, self.weight[:, : graph.planes].sum(1))
+            out = own if out is None else out + own
+        elif graph.message == "mean":
+            hop = graph.layout.neighbors.hop
+            mapped = graph.around.values.new_zeros(len(graph.around), len(self.weight))
+            for plane in range(graph.planes):
+                if hop is None:
+                    mapped = _bag(graph.around, self.weight[:, plane])
+                    break
+                mine = torch.nonzero(hop == plane + 1).squeeze(1)
+                rows = _bag(graph.around[mine], self.weight[:, plane])
+                mapped = mapped.index_add(0, mine, rows)
+            means = graph.layout.mean(mapped.unsqueeze(1), graph.weight, graph.total)
+            around = means.sum(1).squeeze(1)
+            out = around if out is None else out + around
+        assert out is not None
+        return self._finish(out)
+
+    def _finish(self, out: Tensor) -> Tensor:
+        out = out if self.bias is None else out + self.bias
         return out.view(*out.shape[:-1], *self.shape)
 
     def _on_support(self, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -183,3 +215,10 @@ class FeatureConvolution(nn.Module):
             y = torch.cat([y, x], dim=-2)
         out: Tensor = self.band(y.flatten(0, -3))
         return out.view(*x.shape[:-2], *out.shape[1:])
+
+
+def _bag(rows: SparseRows, weight: Tensor) -> Tensor:
+    """`rows Wᵀ` for a dense W `(O, F)`, in time that depends on the nonzeros: `(R, O)`."""
+    values, index = rows.values.to(weight.dtype), rows.indices.long()
+    table, start = weight.T.contiguous(), rows.indptr[:-1].long()
+    return embedding_bag(index, table, start, mode="sum", per_sample_weights=values)

@@ -12,7 +12,8 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from evergraph.feature_graph import normalize, propagate, sgnroot
+from evergraph.feature_graph import Packed, normalize, propagate, sgnroot
+from evergraph.graph.rows import SparseRows
 
 Message = Literal["feature-graph", "shared", "mean", "identity", "none"]
 MESSAGES: tuple[str, ...] = get_args(Message)
@@ -75,6 +76,32 @@ class SharedGraph:
         x, mean = self.nodes.squeeze(-2), self.mean.flatten(2)
         shared = normalize(sgnroot(x.mT @ mean), "row")
         return propagate(shared[:, None, None, None], z)
+
+
+@dataclass(frozen=True)
+class SparseGraph:
+    """Any of the plain messages on sparse rows, for a layer that maps them before they are sent.
+
+    A linear map commutes with a mean: thousands of features need not be averaged.
+
+    Attributes:
+        nodes: B sparse rows.
+        around: the sparse rows of the packed neighbors.
+        layout: whose neighbors they are.
+        weight: edge weights, or None.
+        planes: P.
+        message: `mean`, `identity` or `none`.
+        total: sum in place of the mean.
+    """
+
+    nodes: SparseRows
+    around: SparseRows
+    layout: Packed
+    weight: Tensor | None
+    planes: int
+    message: Message
+    total: bool
+    support = None
 
 
 MessageGraph = MeanGraph | IdentityGraph | SharedGraph
