@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from evergraph.evaluate.run import run
-from evergraph.evaluate.config import Config
 from evergraph.cli import app
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
+from evergraph.evaluate.config import Config
+from evergraph.evaluate.run import run
 
 runner = CliRunner()
 KEYS = {

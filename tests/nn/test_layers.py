@@ -8,10 +8,10 @@ import torch
 from conftest import ragged_batch
 from torch.autograd import gradcheck
 
-from evergraph.nn.blocks import BroadcastBlock, FeatureNorm, Readout, TransformBlock
 from evergraph.feature_graph import Neighbors, feature_graph
-from evergraph.nn.layers import FeatureAttention, FeatureBroadcast, FeatureTransform
 from evergraph.graph.rows import SparseRows
+from evergraph.nn.blocks import BroadcastBlock, FeatureNorm, Readout, TransformBlock
+from evergraph.nn.layers import FeatureAttention, FeatureBroadcast, FeatureTransform
 
 
 def sparse(x, neighbors):

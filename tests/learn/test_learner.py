@@ -8,20 +8,20 @@ import pytest
 import torch
 from sklearn.feature_selection import f_classif
 
-from evergraph.nn.baselines import Baseline
-from evergraph.stream.batch import concatenate
-from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from evergraph.stream.continuum import Continuum, Settings
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
 from evergraph.feature_graph.embedding import fixed_embedding
+from evergraph.graph.rows import SparseRows
+from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import METHODS, Analytic, Finetune, Replay
 from evergraph.learn.methods.gem import nearest_step
-from evergraph.nn.fgn import FGN
-from evergraph.graph.rows import SparseRows
 from evergraph.learn.training import Training
+from evergraph.nn.baselines import Baseline
+from evergraph.nn.fgn import FGN
+from evergraph.stream.batch import concatenate
+from evergraph.stream.continuum import Continuum, Settings
 
 
 @pytest.fixture(scope="module")

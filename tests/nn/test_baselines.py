@@ -5,9 +5,9 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch_geometric.nn import SAGEConv
 
-from evergraph.nn.baselines import KINDS, Baseline, star_edges
 from evergraph.feature_graph import Neighbors, condense, neighborhood_mean
 from evergraph.graph.rows import SparseRows
+from evergraph.nn.baselines import KINDS, Baseline, star_edges
 
 
 def batch(seed=0, density=0.4):

@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.naive import naive_logits
 from evergraph.feature_graph import Neighbors, build
-from evergraph.nn.fgn import FGN
 from evergraph.graph.rows import SparseRows
+from evergraph.nn.fgn import FGN
 
 TARGET = torch.tensor([0, 2, 1, 1])
 
