@@ -175,7 +175,7 @@ class FGN(nn.Module):
         self.places = None if places is None else Places(places)
         self.encoder = encoder
         learned = attention if message not in ("none", "identity") else None
-        planes = hops * (1 if attention else edge_components)
+        planes = hops * edge_components
         planes = len(places) if places is not None else planes
         self.planes = 0 if message == "none" else planes
         self.blocks, self.attentions = nn.ModuleList(), nn.ModuleList()
@@ -242,7 +242,7 @@ class FGN(nn.Module):
             condensable=alone and fixed and linear and self.teleport == 1,
             shape=self.in_shape if self.encoder is None else self.encoder.in_shape,
             nodes=nodes,
-            edge_components=None if self.attentions else self.edge_components,
+            edge_components=self.edge_components,
         )
 
     def forward(self, batch: Batch) -> Tensor:

@@ -1,15 +1,21 @@
-"""FGN: forms agree, every parameter learns, and the naive network gives the same numbers."""
+"""FGN: forms agree, every parameter learns, and the equations give the same numbers."""
 
 import pytest
 import torch
-from conftest import ragged_batch
+from helpers import as_batch, as_sparse, ragged_batch
 from torch.autograd import gradcheck
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import batch_norm, cross_entropy, softsign
 
-from benchmarks.naive import naive_logits
-from evergraph.feature_graph import Neighbors, build
-from evergraph.graph.rows import SparseRows
-from evergraph.nn.fgn import FGN
+from evergraph.feature_graph import (
+    Packed,
+    build,
+    feature_adjacency,
+    neighborhood_mean,
+    normalize,
+    propagate,
+)
+from evergraph.graph import Neighbors
+from evergraph.nn import FGN
 
 TARGET = torch.tensor([0, 2, 1, 1])
 
@@ -21,8 +27,10 @@ def logits_and_gradients(model, x, neighbors, monkeypatch, form):
         return original(x, *arguments, form if x.shape[1:] == (1, 70) else "auto")
 
     with monkeypatch.context() as patch:
-        patch.setattr("evergraph.nn.fgn.build", forced)
-        logits = model(x, neighbors)
+        if form != "auto":
+            patch.setattr("evergraph.nn.fgn.build", forced)
+            patch.setattr("evergraph.nn.fgn.fixed_support", lambda *arguments: None)
+        logits = model(as_batch(x, neighbors))
     names, parameters = zip(*model.named_parameters(), strict=True)
     gradients = torch.autograd.grad(cross_entropy(logits, TARGET), parameters)
     return {"logits": logits, **dict(zip(names, gradients, strict=True))}
@@ -43,28 +51,38 @@ CONFIGURATIONS = {
     "uncentered": {"centered": False},
     "directed": {"directed": True},
     "row": {"normalization": "row"},
-    "attention": {"attention": True},
+    "attention": {"attention": "softmax"},
     "concatenated": {"concatenate": True, "hops": 2},
     "two hops": {"hops": 2, "edge_components": 2},
     "gain": {"gain": 0.1},
     "one layer": {"channels": (3,)},
     "three layers": {"channels": (2, 3, 4)},
     "transform": {"channels": (4, 8), "features": (6, 2), "concatenate": True},
-    "transform with attention": {"channels": (4, 8), "features": (6, 2), "attention": True},
+    "transform with attention": {"channels": (4, 8), "features": (6, 2), "attention": "softmax"},
+    "gate": {"attention": "gate"},
+    "attention to vectors": {"attention": "softmax", "hops": 2, "edge_components": 2},
     "directed transform": {"channels": (4,), "features": (6,), "directed": True},
 }
+
+
+def batch_of(settings, density=0.1):
+    """Items that a configuration can read; weights are a prior of attention, which has no sign."""
+    components, hops = settings.get("edge_components", 1), settings.get("hops", 1)
+    x, neighbors = ragged_batch(70, 1, hops, components, density=density)
+    if settings.get("attention") == "softmax":
+        neighbors = neighbors.with_weight(neighbors.weight.abs())
+    return x, neighbors
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 @pytest.mark.parametrize("training", [True, False])
 def test_all_forms_give_the_same_logits_and_gradients(name, training, monkeypatch):
     settings = CONFIGURATIONS[name]
-    components = settings.get("edge_components", 1)
-    x, neighbors = ragged_batch(70, 1, settings.get("hops", 1), components, density=0.1)
+    x, neighbors = batch_of(settings)
     model = randomize(FGN(70, 3, **settings).double()).train(training)
     state = {k: v.clone() for k, v in model.state_dict().items()}
     results, statistics = [], []
-    for form in ("dense", "support", "support-torch"):
+    for form in ("dense", "auto", "support", "support-torch"):
         model.load_state_dict(state)
         results.append(logits_and_gradients(model, x, neighbors, monkeypatch, form))
         statistics.append({k: v.clone() for k, v in model.named_buffers()})
@@ -74,17 +92,35 @@ def test_all_forms_give_the_same_logits_and_gradients(name, training, monkeypatc
             assert torch.allclose(other[key], value, atol=1e-10), key
 
 
+def plain_logits(model, x, neighbors):
+    """A broadcast FGN with a plain linear head, straight from the equations, F × F and all."""
+    if model.attentions:
+        layout = Packed(neighbors, len(x), model.hops)
+        neighbors = neighbors.with_weight(model.attentions[0](x, neighbors.features, layout))
+    mean = neighborhood_mean(neighbors, len(x), model.hops)
+    adjacency = normalize(feature_adjacency(x, mean, model.directed), model.normalization)
+    z = x
+    for block in model.blocks:
+        norm = block.norm
+        z = torch.einsum("bcf,cd->bdf", propagate(adjacency, z), block.layer.weight)
+        statistics = (norm.running_mean.clone(), norm.running_var.clone())
+        z = batch_norm(z, *statistics, *norm.affine, model.training, norm.momentum, norm.eps)
+        z = softsign(z)
+        adjacency = adjacency.flatten(1, 2).unsqueeze(2)  # every one acts on every channel
+    return torch.einsum("bcf,fck->bk", z, model.head.weight) + model.head.bias
+
+
 @pytest.mark.parametrize("density", [0.1, 1.0])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(
-    "settings", [{}, {"attention": True, "gain": 0.2}, {"hops": 2, "in_channels": 2}]
+    "settings", [{}, {"attention": "softmax", "gain": 0.2}, {"hops": 2, "in_channels": 2}]
 )
-def test_the_naive_network_gives_the_same_numbers(density, training, settings):
+def test_the_equations_give_the_same_numbers(density, training, settings):
     channels, hops = settings.get("in_channels", 1), settings.get("hops", 1)
     x, neighbors = ragged_batch(70, channels, hops, density=density)
     model = randomize(FGN(70, 3, centered=False, **settings).double()).train(training)
     results = []
-    for logits in (naive_logits(model, x, neighbors), model(x, neighbors)):
+    for logits in (plain_logits(model, x, neighbors), model(as_batch(x, neighbors))):
         gradients = torch.autograd.grad(cross_entropy(logits, TARGET), list(model.parameters()))
         results.append((logits, *gradients))
     for one, other in zip(*results, strict=True):
@@ -95,13 +131,13 @@ def test_the_naive_network_gives_the_same_numbers(density, training, settings):
 @pytest.mark.parametrize("centered", [True, False])
 def test_gradcheck_of_the_fused_network(training, centered):
     x, neighbors = ragged_batch(70, density=0.1)
-    model = randomize(FGN(70, 2, channels=(2, 2), centered=centered, attention=True).double())
+    model = randomize(FGN(70, 2, channels=(2, 2), centered=centered, attention="softmax").double())
     model.train(training)
-    names = [name for name, _ in model.named_parameters() if "readout.weight" not in name]
+    names = [name for name, _ in model.named_parameters() if "head.weight" not in name]
 
     def run(*parameters):
         return torch.func.functional_call(
-            model, dict(zip(names, parameters, strict=True)), (x, neighbors)
+            model, dict(zip(names, parameters, strict=True)), (as_batch(x, neighbors),)
         )
 
     parameters = tuple(p for n, p in model.named_parameters() if n in names)
@@ -112,10 +148,9 @@ def test_gradcheck_of_the_fused_network(training, centered):
 @pytest.mark.parametrize("density", [0.1, 1.0])
 def test_every_parameter_receives_a_gradient(name, density):
     settings = CONFIGURATIONS[name]
-    components = settings.get("edge_components", 1)
-    x, neighbors = ragged_batch(70, 1, settings.get("hops", 1), components, density=density)
+    x, neighbors = batch_of(settings, density)
     model = FGN(70, 3, **settings).double()
-    cross_entropy(model(x, neighbors), TARGET).backward()
+    cross_entropy(model(as_batch(x, neighbors)), TARGET).backward()
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
         # softmax of one item's neighbors does not feel a common shift: x and bias act only
@@ -126,10 +161,10 @@ def test_every_parameter_receives_a_gradient(name, density):
 
 def test_attention_parameters_feel_the_kink():
     x, neighbors = ragged_batch(70, density=0.5)
-    model = FGN(70, 3, attention=True).double()
+    model = FGN(70, 3, attention="softmax").double()
     with torch.no_grad():
         model.attentions[0].neighbor.mul_(10)
-    cross_entropy(model(x, neighbors), TARGET).backward()
+    cross_entropy(model(as_batch(x, neighbors)), TARGET).backward()
     assert all(parameter.grad.any() for parameter in model.attentions.parameters())
 
 
@@ -137,33 +172,34 @@ def test_attention_parameters_feel_the_kink():
 @pytest.mark.parametrize("density", [0.1, 1.0])
 def test_laws_of_every_configuration(name, density):
     settings = CONFIGURATIONS[name]
-    components, hops = settings.get("edge_components", 1), settings.get("hops", 1)
-    x, neighbors = ragged_batch(70, 1, hops, components, density=density)
+    x, neighbors = batch_of(settings, density)
     model = FGN(70, 3, **settings).double().eval()
-    logits = model(x, neighbors)
+    logits = model(as_batch(x, neighbors))
     order = torch.randperm(len(neighbors))
     shuffled = Neighbors(*(part[order] for part in vars(neighbors).values()))
-    assert torch.allclose(model(x, shuffled), logits, atol=1e-12)
+    assert torch.allclose(model(as_batch(x, shuffled)), logits, atol=1e-12)
     for item in range(4):  # a batch of one equals a row of the batch
         mine = neighbors.owner == item
         alone = Neighbors(*(part[mine] for part in vars(neighbors).values()))
         alone = Neighbors(alone.features, alone.owner * 0, alone.hop, alone.weight)
-        assert torch.allclose(model(x[item : item + 1], alone)[0], logits[item], atol=1e-12)
+        assert torch.allclose(
+            model(as_batch(x[item : item + 1], alone))[0], logits[item], atol=1e-12
+        )
     copy = FGN(70, 3, **settings).double().eval()
     copy.load_state_dict(model.state_dict())
-    assert torch.equal(copy(x, neighbors), logits)
+    assert torch.equal(copy(as_batch(x, neighbors)), logits)
     logits.sum().backward()
-    assert model(x, neighbors).dtype == torch.float64
+    assert model(as_batch(x, neighbors)).dtype == torch.float64
 
 
 def test_dropout_is_reproducible_and_learns_the_same_on_average():
     x, neighbors = ragged_batch(70, density=0.1)
     model = FGN(70, 3, dropout=0.5).double()
     torch.manual_seed(1)
-    first = model(x, neighbors)
+    first = model(as_batch(x, neighbors))
     torch.manual_seed(1)
-    assert torch.equal(model(x, neighbors), first)
-    assert not torch.equal(model(x, neighbors), first)
+    assert torch.equal(model(as_batch(x, neighbors)), first)
+    assert not torch.equal(model(as_batch(x, neighbors)), first)
     cross_entropy(first, TARGET).backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
@@ -176,43 +212,77 @@ def test_gradcheck_of_the_fused_network_with_dropout():
     def run(*parameters):
         torch.manual_seed(3)
         changed = dict(zip(names, parameters, strict=True))
-        return torch.func.functional_call(model, changed, (x, neighbors))
+        return torch.func.functional_call(model, changed, (as_batch(x, neighbors),))
 
     assert gradcheck(run, tuple(p for n, p in model.named_parameters() if n in names), atol=1e-6)
 
 
-def test_subgraph_and_edge_problems():
+@pytest.mark.parametrize("nodes", [None, 2])
+@pytest.mark.parametrize("settings", [{}, {"features": (4, 4)}, {"layer": "residual"}], ids=str)
+def test_items_of_several_nodes(nodes, settings):
+    """Neighbors packed for each node, or given as places; the mean has no order, places do."""
     x, neighbors = ragged_batch(9, 5)
     pair = x.view(2, 2, 5, 9)
-    for nodes in (None, 2):
-        model = FGN(9, 3, in_channels=5, channels=(8, 8), problem="subgraph", nodes=nodes).double()
-        assert model(pair, neighbors).shape == (2, 3)
-        transform = FGN(
-            9, 3, in_channels=5, channels=(8,), features=(4,), problem="subgraph", nodes=nodes
-        ).double()
-        assert transform(pair, neighbors).shape == (2, 3)
-    model = FGN(9, 6, in_channels=5, problem="edge").double()
-    score = model(x, neighbors, torch.tensor([[0, 1, 2], [1, 0, 2]]))
-    assert score.shape == (3,)
-    assert torch.isclose(score[0], score[1])  # a pair has no direction
-    assert torch.isclose(score[2], score.max())  # nothing is nearer than oneself
-    score.sum().backward()
+    model = FGN(9, 3, in_channels=5, channels=(8, 8), nodes=nodes, **settings).double().eval()
+    logits = model(as_batch(pair, neighbors))
+    assert logits.shape == (2, 3)
+    turned = Neighbors(neighbors.features, neighbors.owner ^ 1, neighbors.hop)
+    swapped = model(as_batch(pair.flip(1), turned))
+    assert torch.allclose(swapped, logits) == (nodes is None)
+    logits.sum().backward()
     assert all(p.grad is not None for p in model.parameters())
 
 
-def test_edge_problems_work_on_the_support():
+def test_pairs_have_no_direction():
+    x, neighbors = ragged_batch(9, 5)
+    pair = x.view(2, 2, 5, 9)
+    model = FGN(9, 3, in_channels=5, head="pairs").double().eval()
+    scores = model(as_batch(pair, neighbors))
+    assert scores.shape == (2, 3)
+    turned = Neighbors(neighbors.features, neighbors.owner ^ 1, neighbors.hop)
+    assert torch.allclose(model(as_batch(pair.flip(1), turned)), scores)
+    scores.sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_pairs_on_the_support_equal_dense_ones(training, monkeypatch):
+    """Logits and gradients of two sparse rows per item and of `(B, 2, 1, F)`."""
     x, neighbors = ragged_batch(70, density=0.1)
-    model = FGN(70, 6, problem="edge").double()
-    assert model(x, neighbors, torch.tensor([[0, 1], [1, 3]])).shape == (2,)
+    model = randomize(FGN(70, 3, head="pairs").double()).train(training)
+    sparse = model(as_batch(*as_sparse(x, neighbors), nodes=2))
+    with monkeypatch.context() as patch:
+        patch.setattr("evergraph.feature_graph.build._mostly_zero", lambda *arguments: False)
+        dense = model(as_batch(x.view(2, 2, 1, 70), neighbors))
+    results = [
+        (out, *torch.autograd.grad(out.square().sum(), list(model.parameters())))
+        for out in (sparse, dense)
+    ]
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, atol=1e-10)
+
+
+@pytest.mark.parametrize("density", [0.1, 1.0])
+def test_embeddings_have_unit_length(density):
+    """So that nothing is nearer to a node than itself."""
+    x, neighbors = ragged_batch(70, density=density)
+    model = FGN(70, head="embedding").double()
+    found = model(as_batch(x, neighbors))
+    assert found.shape == (4, 10 * 70)
+    near = found @ found.T
+    assert torch.allclose(near.diagonal(), torch.ones(4, dtype=torch.float64))
+    assert (near <= 1 + 1e-12).all()
+    found[:, 0].sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
 
 
 def test_embed_is_what_the_classifier_reads():
     x, neighbors = ragged_batch(70, density=0.1)
     model = FGN(70, 3, centered=False).double().eval()
-    embedding = model.embed(x, neighbors)
+    embedding = model.embed(as_batch(x, neighbors))
     assert embedding.shape == (4, 10, 70)
-    expected = torch.einsum("bcf,fck->bk", embedding, model.readout.weight) + model.readout.bias
-    assert torch.allclose(model(x, neighbors), expected)
+    expected = torch.einsum("bcf,fck->bk", embedding, model.head.weight) + model.head.bias
+    assert torch.allclose(model(as_batch(x, neighbors)), expected)
 
 
 def test_sparse_gradients_train_the_same_network():
@@ -223,9 +293,9 @@ def test_sparse_gradients_train_the_same_network():
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(3):
             optimizer.zero_grad()
-            cross_entropy(model(x, neighbors), TARGET).backward()
+            cross_entropy(model(as_batch(x, neighbors)), TARGET).backward()
             optimizer.step()
-    assert models[1].readout.weight.grad.is_sparse
+    assert models[1].head.weight.grad.is_sparse
     for one, other in zip(*(m.parameters() for m in models), strict=True):
         assert torch.allclose(one, other)
 
@@ -234,8 +304,8 @@ def test_sparse_gradients_train_the_same_network():
 def test_input_of_any_precision(dtype):
     x, neighbors = ragged_batch(70, 1, density=0.1, dtype=dtype)
     model = FGN(70, 3)
-    assert model(x, neighbors).dtype == torch.float32
-    assert model.double()(x, neighbors).dtype == torch.float64
+    assert model(as_batch(x, neighbors)).dtype == torch.float32
+    assert model.double()(as_batch(x, neighbors)).dtype == torch.float64
 
 
 def test_presets_are_the_papers():
@@ -243,7 +313,7 @@ def test_presets_are_the_papers():
     assert sum(p.numel() for p in arxiv.parameters()) == 21_872  # the paper's parameter table
     citation = FGN.preset("citation", 1433, 7, dropout=0.2)
     assert len(citation.blocks) == 2
-    assert not citation.transforms
+    assert citation.layer == "broadcast"
     with pytest.raises(ValueError, match="one of citation, arxiv, got 'cora'"):
         FGN.preset("cora", 1433, 7)
 
@@ -253,10 +323,11 @@ def test_presets_are_the_papers():
     [
         ({}, (4, 1, 8), r"x must have shape \(B, 1, 7\) for this model, got \(4, 1, 8\)"),
         ({}, (4, 2, 7), r"x must have shape \(B, 1, 7\)"),
-        ({}, (2, 2, 1, 7), r"x must have shape \(B, 1, 7\)"),
-        ({"problem": "subgraph"}, (4, 1, 7), r"x must have shape \(B, S, 1, 7\)"),
-        ({"problem": "subgraph", "nodes": 3}, (2, 2, 1, 7), r"with 3 nodes each"),
-        ({"problem": "edge"}, (4, 1, 7), r"pairs go with problem='edge'.*got None"),
+        ({}, (2, 2, 1, 7), r"must have 1 nodes each, x of shape \(B, C, F\).*got \(2, 2, 1, 7\)"),
+        ({"nodes": None}, (4, 1, 7), r"several nodes each, x of shape \(B, S, C, F\)"),
+        ({"nodes": None}, (2, 2, 1, 8), r"x must have shape \(B, S, 1, 7\) for this model"),
+        ({"nodes": 3}, (2, 2, 1, 7), r"must have 3 nodes each, x of shape \(B, 3, C, F\)"),
+        ({"head": "pairs"}, (4, 1, 7), r"must have 2 nodes each.*got \(4, 1, 7\)"),
         ({"edge_components": 2}, (4, 1, 7), r"edge weights must have 2 components"),
     ],
 )
@@ -265,27 +336,46 @@ def test_wrong_input_is_told_what_is_right(settings, shape, message):
     neighbors = Neighbors(torch.rand(3, *shape[-2:]), owner)
     model = FGN(7, 3, **settings)
     with pytest.raises(ValueError, match=message):
-        model(torch.rand(shape), neighbors)
+        model(as_batch(torch.rand(shape), neighbors))
 
 
-def test_pairs_belong_to_edge_problems():
-    x, neighbors = ragged_batch(7, dtype=torch.float32)
-    pairs = torch.zeros(2, 1, dtype=torch.long)
-    with pytest.raises(ValueError, match=r"problem='edge'.*problem='node'"):
-        FGN(7, 3)(x, neighbors, pairs)
+def test_negative_weights_are_no_prior():
+    x, neighbors = ragged_batch(7, 1, 1, 1)
+    batch = as_batch(x, neighbors)
+    with pytest.raises(ValueError, match=r"not be negative .* got -[\d.]+; use attention='gate'"):
+        FGN(7, 3, attention="softmax").double()(batch)
+    assert FGN(7, 3, attention="gate").double()(batch).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"layer": "dense"}, "layer must be one of broadcast, transform, convolution, residual"),
+        ({"message": "max"}, "message must be one of feature-graph, shared, mean, identity, none"),
+        ({"norm": "group"}, "norm must be one of batch, layer, none, got 'group'"),
+        ({"activation": "elu"}, "activation must be one of softsign, relu, leaky_relu, none"),
+        ({"head": "edges"}, "head must be one of items, pairs, embedding, got 'edges'"),
+        ({"attention": "max"}, "attention must be one of softmax, gate, got 'max'"),
+        ({"message": "mean"}, "broadcast layers collect from a feature graph.* use layer='trans"),
+        ({"kernels": (3,)}, "kernels must name one number per layer, got 1 for 2 layers"),
+        ({"kernels": (3, 3, 3), "channels": (2, 2, 2)}, "3 layers need more than 7 features"),
+    ],
+)
+def test_wrong_settings_are_told_what_is_right(setting, message):
+    with pytest.raises(ValueError, match=message):
+        FGN(7, 3, **setting)
 
 
 def test_layers_and_features_must_match():
-    with pytest.raises(ValueError, match="one F per layer, got 1 for 2 layers"):
+    with pytest.raises(ValueError, match="features must name one number per layer, got 1"):
         FGN(7, 3, channels=(2, 2), features=(3,))
 
 
 def test_sparse_rows_go_in_directly():
     x, neighbors = ragged_batch(70, density=0.1)
-    rows = Neighbors(SparseRows.from_dense(neighbors.features.squeeze(1)), neighbors.owner)
     model = FGN(70, 3).double().eval()
-    expected = model(x, neighbors)
-    assert torch.equal(model(SparseRows.from_dense(x.squeeze(1)), rows), expected)
+    expected = model(as_batch(x, neighbors))
+    assert torch.equal(model(as_batch(*as_sparse(x, neighbors))), expected)
 
 
 def test_training_learns_something():
@@ -303,8 +393,8 @@ def test_training_learns_something():
     for _ in range(150):
         x, neighbors, target = batch()
         optimizer.zero_grad()
-        cross_entropy(model(x, neighbors), target).backward()
+        cross_entropy(model(as_batch(x, neighbors)), target).backward()
         optimizer.step()
     x, neighbors, target = batch()
-    accuracy = (model.eval()(x, neighbors).argmax(-1) == target).double().mean()
+    accuracy = (model.eval()(as_batch(x, neighbors)).argmax(-1) == target).double().mean()
     assert accuracy > 0.9
