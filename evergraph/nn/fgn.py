@@ -174,6 +174,11 @@ class FGN(nn.Module):
         self.dropout, self.gain, self.head_name = dropout, gain, head
         self.places = None if places is None else Places(places)
         self.encoder = encoder
+        self.options = {  # what neither an attribute nor the shape of a parameter tells
+            "message_scale": message_scale, "residual": residual, "attention": attention,
+            "scaled_attention": scaled_attention, "norm": norm, "activation": activation,
+            "centered": centered, "places": None if places is None else places.int().tolist(),
+        }  # fmt: skip
         learned = attention if message not in ("none", "identity") else None
         planes = hops * edge_components
         planes = len(places) if places is not None else planes
@@ -396,7 +401,8 @@ class FGN(nn.Module):
             "layer", "message", "in_shape", "hops", "edge_components", "directed", "normalization",
             "dropout", "gain", "teleport", "head_name", "nodes",
         )  # fmt: skip
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        told = {name: getattr(self, name) for name in names} | self.options
+        return ", ".join(f"{name}={value}" for name, value in told.items())
 
 
 class Projection(nn.Module):
