@@ -87,7 +87,7 @@ class Packed:
         slots = neighbors.slots(self.hops)
         count = torch.bincount(slots, minlength=self.num_items * self.hops).to(mean.dtype)
         count = count.repeat_interleave(neighbors.edge_components)
-        return mean * count.view(self.num_items, -1, 1, 1)
+        return mean * count.view(*mean.shape[:2], 1, 1)
 
 
 @dataclass(frozen=True)

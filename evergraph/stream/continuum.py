@@ -70,8 +70,8 @@ class Continuum:
         With `arrived` visibility they see what has arrived after `position` batches.
         """
         index = self.test_index if index is None else index
-        for part in index.split(TEST_BATCH):
-            yield self.source.batch(part, -1, position)
+        for start in range(0, len(index), TEST_BATCH):  # none if there are no items
+            yield self.source.batch(index[start : start + TEST_BATCH], -1, position)
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ def test_growing_keeps_old_logits_and_one_item_can_be_learned(kind):
     after = model(as_batch(x, neighbors))
     assert after.shape == (4, 5)
     assert torch.allclose(after[:, :2], before)
+    assert model(as_batch(x, neighbors).select(torch.arange(0))).shape == (0, 5)
     model.train()
     alone = Neighbors(neighbors.features[:0], neighbors.owner[:0])
     assert model(as_batch(x[:1], alone)).isfinite().all()

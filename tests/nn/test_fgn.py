@@ -192,6 +192,18 @@ def test_laws_of_every_configuration(name, density):
     assert model(as_batch(x, neighbors)).dtype == torch.float64
 
 
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("density", [0.1, 1.0])
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_a_batch_of_nothing_has_no_outputs(name, density, form):
+    settings = CONFIGURATIONS[name]
+    x, neighbors = batch_of(settings, density)
+    given = as_sparse(x, neighbors) if form == "sparse" else (x, neighbors)
+    model = FGN(70, 3, **settings).double().eval()
+    nothing = as_batch(*given).select(torch.arange(0))
+    assert model(nothing).shape == (0, 3)
+
+
 def test_dropout_is_reproducible_and_learns_the_same_on_average():
     x, neighbors = ragged_batch(70, density=0.1)
     model = FGN(70, 3, dropout=0.5).double()

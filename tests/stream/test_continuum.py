@@ -153,6 +153,12 @@ def test_test_sets_are_global_and_have_no_task(data):
     assert len(node_continuum(data, scenario="data").test_groups) == 1
 
 
+def test_no_test_items_make_no_batch(data):
+    stream = node_continuum(data, scenario="data")
+    assert list(stream.test(data.test[:0])) == []
+    assert sum(len(batch) for batch in stream.test()) == len(data.test)
+
+
 def test_the_cap_is_drawn_once_per_item(data):
     stream = node_continuum(data, scenario="data", cap=2)
     first, again = (list(stream) for _ in range(2))
