@@ -153,7 +153,8 @@ class Regression:
         if not target.dtype.is_floating_point or target.shape != (len(batch), self.outputs):
             raise ValueError(
                 f"targets must be floating point of shape (B, {self.outputs}), got "
-                f"{target.dtype} of shape {tuple(target.shape)}"
+                f"{target.dtype} of shape {tuple(target.shape)}; use task=Classification() for "
+                "labels"
             )
         wrong = ~target.isfinite()
         if bool(wrong.any()):
@@ -203,7 +204,7 @@ class LinkPrediction:
             raise ValueError(
                 "targets of links must be int64, 0 or 1, of shape (B,), got "
                 f"{target.dtype} of shape {tuple(target.shape)} with values "
-                f"{target.unique().tolist()[:5]}"
+                f"{target.unique().tolist()[:5]}; use Classification() for kinds of edges"
             )
         if batch.nodes_per_item != 2:
             raise ValueError(

@@ -258,6 +258,11 @@ class FGN(nn.Module):
             return self.run(x, self.places)
         if isinstance(batch.neighbors, Linked):
             return self.run(x, Table(batch.neighbors))
+        if self.layer == "convolution" and len(self.blocks) > 1:
+            raise ValueError(
+                "convolutions do not map packed neighbors, which a second layer needs, got "
+                f"{len(self.blocks)} layers; give places, link the items, or use layer='transform'"
+            )
         rows = len(batch) * batch.nodes_per_item
         if isinstance(x, Tensor) and x.dim() == 4:
             x = x.flatten(0, 1)
@@ -286,6 +291,10 @@ class FGN(nn.Module):
         if self.encoder is not None:
             x = self.encoder(x)
             around = x if packed is None else self.encoder(packed)
+        if self.layer == "residual" or self.message != "feature-graph":
+            own = self._dense(x)
+            around = own if around is x else self._dense(around)
+            x = own
         graph = self.graph(x, around, layout, 0)
         y, absent = graph.nodes, torch.zeros(self.in_shape[0])
         if self.layer == "residual":
@@ -342,7 +351,10 @@ class FGN(nn.Module):
             n = layout.neighbors
             neighbors = Neighbors(around, n.owner, n.hop, weight)
             dtype = next(self.blocks.parameters()).dtype
-            return build(x, neighbors, self.hops, self.directed, self.normalization, dtype)
+            settings = self.hops, self.directed, self.normalization, dtype
+            return build(
+                x, neighbors, *settings, "dense" if self.layer == "convolution" else "auto"
+            )
         assert isinstance(x, Tensor)
         assert isinstance(around, Tensor)
         if self.project is not None:
@@ -354,6 +366,12 @@ class FGN(nn.Module):
         if self.message == "feature-graph":
             return LeanGraph(x, mean, self.normalization)
         return SharedGraph(x, mean) if self.message == "shared" else MeanGraph(x, mean)
+
+    def _dense(self, x: Features) -> Tensor:
+        """Nodes for layers that need all of them, in the type of the parameters."""
+        if isinstance(x, SparseRows):
+            x = x.to_dense().unsqueeze(1)
+        return x.to(next(self.parameters()).dtype)
 
     def _projected(self, x: Tensor) -> Tensor:
         assert self.project is not None

@@ -24,7 +24,7 @@ def logits_and_gradients(model, x, neighbors, monkeypatch, form):
     original = build.build
 
     def forced(x, *arguments):
-        return original(x, *arguments, form if x.shape[1:] == (1, 70) else "auto")
+        return original(x, *arguments[:5], form if x.shape[1:] == (1, 70) else "auto")
 
     with monkeypatch.context() as patch:
         if form != "auto":
@@ -388,6 +388,51 @@ def test_sparse_rows_go_in_directly():
     model = FGN(70, 3).double().eval()
     expected = model(as_batch(x, neighbors))
     assert torch.equal(model(as_batch(*as_sparse(x, neighbors))), expected)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"layer": "residual"},
+        {"layer": "residual", "message": "mean"},
+        {"layer": "transform", "message": "mean", "features": (5, 4)},
+        {"layer": "transform", "message": "identity", "features": (5, 4)},
+        {"kernels": (3,), "channels": (4,)},
+    ],
+    ids=str,
+)
+def test_layers_that_need_all_nodes_make_sparse_rows_dense(settings):
+    x, neighbors = ragged_batch(70, density=0.1, dtype=torch.float32)
+    for dtype in (torch.float32, torch.float64):
+        model = FGN(70, 3, **settings).to(dtype).eval()
+        expected = model(as_batch(x, neighbors))
+        assert expected.dtype == dtype
+        assert torch.allclose(model(as_batch(*as_sparse(x, neighbors))), expected, atol=1e-6)
+
+
+def test_convolutions_do_not_map_packed_neighbors():
+    x, neighbors = ragged_batch(8, dtype=torch.float32)
+    with pytest.raises(ValueError, match=r"packed neighbors.* got 2 layers; give places"):
+        FGN(8, 3, kernels=(3, 3))(as_batch(x, neighbors))
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_broadcast_on_places_equals_packed_neighbors(channels):
+    """A ring of three nodes as places, and the same neighbors packed for every node."""
+    places = torch.tensor([[[0, 1, 1], [1, 0, 1], [1, 1, 0]]], dtype=torch.bool)
+    x = torch.randn(2, 3, channels, 5, dtype=torch.float64)
+    around = torch.stack([x[b, n] for b in range(2) for s in range(3) for n in range(3) if n != s])
+    owner = torch.arange(6).repeat_interleave(2)
+    packed = FGN(5, 3, in_channels=channels, channels=(2, 3), nodes=3).double()
+    placed = FGN(5, 3, in_channels=channels, channels=(2, 3), nodes=3, places=places).double()
+    placed.load_state_dict(packed.state_dict())
+    results = []
+    for model in (packed, placed):
+        logits = model(as_batch(x, Neighbors(around, owner)))
+        gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()))
+        results.append((logits, *gradients))
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, atol=1e-10)
 
 
 def test_training_learns_something():
