@@ -266,10 +266,10 @@ class Learner:
         return {
             "model": f"{type(self.model).__name__}({self.model.extra_repr()})",
             "parameters": str(shapes),
-            "method": repr(self.method),
-            "memory": "none" if self.memory is None else repr(self.memory),
+            "method": _name(self.method),
+            "memory": "none" if self.memory is None else _name(self.memory),
             "training": repr(self.training),
-            "task": repr(self.task),
+            "task": _name(self.task),
         }
 
     # -- checking ---------------------------------------------------------------------------
@@ -311,6 +311,12 @@ class Learner:
         finally:
             self.rng_state = torch.get_rng_state()
             torch.set_rng_state(outer)
+
+
+def _name(part: object) -> str:
+    """How a part describes itself; its class if it does not, since an address means nothing."""
+    plain = type(part).__repr__ is object.__repr__
+    return type(part).__name__ if plain else repr(part)
 
 
 def _resize(model: Any, stored: Mapping[str, Tensor]) -> None:

@@ -34,9 +34,11 @@ class Method(Protocol):
 
     def check(self, learner: Learner, batch: Batch) -> None:
         """Raise a ValueError if this method cannot learn from a batch; nothing has changed yet."""
+        return
 
     def prepare(self, learner: Learner) -> None:
         """Do what has to be done before a prediction, with gradients if need be."""
+        return
 
     def output(self, learner: Learner, batch: Batch) -> Tensor:
         """Outputs to decide on, `(B, K)`: those of the model, unless a method has its own."""
@@ -54,3 +56,4 @@ class Method(Protocol):
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Resume from a state."""
+        return

@@ -287,7 +287,7 @@ def test_methods_of_classes_need_labels(method, task):
         ),
         (
             "nodes, dense", "numbers", "finetune", None, {"target": torch.arange(6)},
-            r"targets must be floating point of shape \(B, 1\), got torch.int64 .*; use task=Classif",
+            r"targets must be floating point of shape \(B, 1\), got torch.int64 .*; use task=Cl",
         ),
         (
             "links", "links", "finetune", None, {"target": torch.arange(6)},

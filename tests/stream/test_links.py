@@ -148,12 +148,14 @@ def test_numbers_are_learned_from_a_stream(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dblp-stream", "arxiv-stream"])
-def test_links_of_real_graphs_are_learned_in_the_order_of_time(name, record_property, capsys):
-    """Pairs of nodes that are known before: the features of a new node tell its first edges."""
+def test_links_of_a_real_graph_are_learned_in_the_order_of_time(record_property, capsys):
+    """Pairs of nodes that are known before: the features of a new node tell its first edges.
+
+    In arxiv-stream every edge comes with a new node, so that nothing of it is left to predict.
+    """
     if not os.environ.get("EVERGRAPH_DATA"):
         pytest.skip("EVERGRAPH_DATA names no folder of real data")
-    graph = load(name, fetch=False).graph
+    graph = load("dblp-stream", fetch=False).graph
     stream = link_continuum(graph, batch_size=500)
     source = stream.source
     known = graph.time[source.pairs].max(0).values < source.times
@@ -169,5 +171,5 @@ def test_links_of_real_graphs_are_learned_in_the_order_of_time(name, record_prop
     area = learner.evaluate(stream.test())
     record_property("auc", area)
     with capsys.disabled():
-        print(f"{name}: AUC {area:.3f}, {len(index)} pairs, {len(stream.test_index)} to test")
+        print(f"dblp-stream: AUC {area:.3f} on {len(stream.test_index)} pairs")
     assert area > 0.6
