@@ -252,34 +252,41 @@ class FGN(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Outputs of the items of a batch, `(B, K)`."""
+        x, layout = self._laid_out(batch)
+        return self.run(x, layout, batch.nodes_per_item if isinstance(layout, Packed) else 1)
+
+    def _laid_out(self, batch: Batch) -> tuple[Features, Neighborhoods]:
+        """The nodes of a batch that can be read, and who neighbors whom."""
         self.requires.check(batch)
         x = batch.x
         if self.places is not None:
-            return self.run(x, self.places)
+            return x, self.places
         if isinstance(batch.neighbors, Linked):
-            return self.run(x, Table(batch.neighbors))
+            return x, Table(batch.neighbors)
         if self.layer == "convolution" and len(self.blocks) > 1:
             raise ValueError(
                 "convolutions do not map packed neighbors, which a second layer needs, got "
                 f"{len(self.blocks)} layers; give places, link the items, or use layer='transform'"
             )
-        rows = len(batch) * batch.nodes_per_item
         if isinstance(x, Tensor) and x.dim() == 4:
             x = x.flatten(0, 1)
-        layout = Packed(batch.neighbors, rows, self.hops)
-        return self.run(x, layout, batch.nodes_per_item)
+        return x, Packed(batch.neighbors, len(batch) * batch.nodes_per_item, self.hops)
 
     def run(self, x: Features, layout: Neighborhoods, nodes: int = 1) -> Tensor:
         """The same for nodes in any layout of neighbors; every `nodes` rows are one item."""
-        fixed = self._fixed(x, layout)
+        fixed = self._fixed(x, layout) if nodes == 1 else None
         if fixed is not None:
             return self._fused(fixed)
         graph, y, absent = self._body(x, layout)
         if isinstance(graph, SupportGraph) and y is None:
-            return self._fused(graph.arrays, graph.hat)
+            if nodes == 1:
+                return self._fused(graph.arrays, graph.hat)
+            y, absent = self._broadcast(graph)
         support = None if self.layer == "transform" else graph.support
         assert y is not None
-        if nodes > 1 and support is None:
+        if nodes > 1:
+            if support is not None:
+                y, support = support.to_dense(y, absent), None
             y = y.unflatten(0, (-1, nodes))
         out: Tensor = self.head(y, absent, support)
         return out
@@ -328,15 +335,14 @@ class FGN(nn.Module):
 
     def embed(self, batch: Batch) -> Tensor:
         """What the layers make of the feature nodes, dense: `(*, C, F)` of the last layer."""
-        self.requires.check(batch)
-        assert isinstance(batch.neighbors, Neighbors)
-        layout = self.places or Packed(batch.neighbors, len(batch), self.hops)
-        graph, y, absent = self._body(batch.x, layout)
+        x, layout = self._laid_out(batch)
+        graph, y, absent = self._body(x, layout)
         if y is None:
             y, absent = self._broadcast(graph)
-        if graph.support is None or self.layer == "transform":
-            return y
-        return graph.support.to_dense(y, absent)
+        if graph.support is not None and self.layer != "transform":
+            y = graph.support.to_dense(y, absent)
+        several = isinstance(layout, Packed) and batch.nodes_per_item > 1
+        return y.unflatten(0, (-1, batch.nodes_per_item)) if several else y
 
     def graph(self, x: Features, around: Features, layout: Neighborhoods, layer: int) -> Graph:
         """What the nodes of a layer collect from: Eqs. (4)-(6), or what stands in their place."""

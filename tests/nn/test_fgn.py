@@ -15,6 +15,7 @@ from evergraph.feature_graph import (
     propagate,
 )
 from evergraph.graph import Neighbors
+from evergraph.graph.neighbors import Linked
 from evergraph.nn import FGN
 
 TARGET = torch.tensor([0, 2, 1, 1])
@@ -245,6 +246,24 @@ def test_items_of_several_nodes(nodes, settings):
     assert all(p.grad is not None for p in model.parameters())
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("attention", [None, "softmax"])
+@pytest.mark.parametrize("nodes", [None, 2])
+def test_sparse_nodes_of_an_item_are_read_together(nodes, attention, training, monkeypatch):
+    """Dense input with few nonzeros takes the support form: the same logits as without it."""
+    x, neighbors = ragged_batch(70, density=0.1)
+    batch = as_batch(x.view(2, 2, 1, 70), neighbors)
+    model = randomize(FGN(70, 3, nodes=nodes, attention=attention).double()).train(training)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = model(batch)
+    model.load_state_dict(state)
+    with monkeypatch.context() as patch:
+        patch.setattr("evergraph.feature_graph.build._mostly_zero", lambda *arguments: False)
+        expected = model(batch)
+    assert found.shape == (2, 3)
+    assert torch.allclose(found, expected, atol=1e-10)
+
+
 def test_pairs_have_no_direction():
     x, neighbors = ragged_batch(9, 5)
     pair = x.view(2, 2, 5, 9)
@@ -295,6 +314,28 @@ def test_embed_is_what_the_classifier_reads():
     assert embedding.shape == (4, 10, 70)
     expected = torch.einsum("bcf,fck->bk", embedding, model.head.weight) + model.head.bias
     assert torch.allclose(model(as_batch(x, neighbors)), expected)
+
+
+@pytest.mark.parametrize("form", ["packed", "sparse", "places", "linked"])
+@pytest.mark.parametrize("settings", [{}, {"features": (4, 3)}], ids=str)
+def test_embed_keeps_the_nodes_of_items_apart(form, settings):
+    x, neighbors = ragged_batch(70, density=0.1)
+    pair, shape = x.view(2, 2, 1, 70), (2, 2)
+    places = torch.ones(1, 2, 2, dtype=torch.bool) if form == "places" else None
+    model = FGN(70, 3, nodes=2, centered=False, places=places, **settings).double().eval()
+    if form == "sparse":
+        model = FGN(70, 3, head="pairs", **settings).double().eval()
+        batch = as_batch(*as_sparse(x, neighbors), nodes=2)
+    elif form == "linked":
+        model, shape = FGN(70, 3, centered=False, **settings).double().eval(), (4,)
+        index = torch.tensor([[1, 2], [0, 3], [3, 3], [0, 1]])
+        batch = as_batch(x, Linked(index, torch.ones(4, 2, dtype=torch.float64)))
+    else:
+        batch = as_batch(pair, neighbors)
+    found = model.embed(batch)
+    assert found.shape[:-2] == shape
+    if form != "sparse":
+        assert torch.allclose(model.head(found, torch.zeros(1)), model(batch))
 
 
 def test_sparse_gradients_train_the_same_network():
