@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evergraph.learn import Classification as Classification
     from evergraph.learn import Learner as Learner
     from evergraph.learn import LinkPrediction as LinkPrediction
+    from evergraph.learn import Memory as Memory
     from evergraph.learn import Method as Method
     from evergraph.learn import Regression as Regression
     from evergraph.learn import Reservoir as Reservoir
@@ -47,8 +48,8 @@ _WHERE = {
     "graph": "Dataset Graph Neighbors SparseRows",
     "stream": "Batch Continuum Schedule link_continuum node_continuum",
     "nn": "FGN Requires baseline",
-    "learn": "AgeQuota ClassBalanced Classification Learner LinkPrediction Method Regression "
-    "Reservoir Task Training UniformEviction",
+    "learn": "AgeQuota ClassBalanced Classification Learner LinkPrediction Memory Method "
+    "Regression Reservoir Task Training UniformEviction",
     "learn.methods": "AGEM DER EWC GEM MAS Analytic Finetune Joint LwF Replay",
 }
 _NAMES = {name: module for module, names in _WHERE.items() for name in names.split()}

@@ -9,11 +9,16 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from experiments.action_experiment import Config, Record, divide, run, summarize
+from benchmarks.action import cost
 from evergraph.apps.action.generate import Settings as Made
 from evergraph.apps.action.generate import generate
 from evergraph.apps.action.online import Follower, follow
 from evergraph.apps.action.recognizer import FILE, Recognizer, Settings
+from evergraph.apps.action.windows import nodes
+from evergraph.cli import app
+from experiments import action_figures
+from experiments import action_report as action_tables
+from experiments.action_experiment import Config, Record, divide, run, summarize
 from experiments.action_tables import (
     Ledger,
     best_for_subjects,
@@ -24,10 +29,6 @@ from experiments.action_tables import (
     search,
     search_subjects,
 )
-from evergraph.apps.action.windows import nodes
-from benchmarks.action import cost
-from evergraph.cli import app
-from experiments import action_figures, action_report as action_tables
 
 SMALL = Made(sensors=2, channels=2, activities=3, subjects=2, trials=1, seconds=20.0, noise=0.2)
 QUICK = Settings(length=20, stride=10, batch_size=20, epochs=4, memory=400)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments import paper as tables
-from evergraph.evaluate.run import run
-from evergraph.evaluate.protocols import recut
-from evergraph.evaluate.config import Config
 from evergraph.cli import app
-from evergraph.stream.continuum import Continuum, Settings
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
+from evergraph.evaluate.config import Config
+from evergraph.evaluate.protocols import recut
+from evergraph.evaluate.run import run
+from evergraph.stream.continuum import Continuum, Settings
+from experiments import paper as tables
 
 runner = CliRunner()
 

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from evergraph.evaluate.run import run
-from evergraph.evaluate.config import Config
 from evergraph.cli import app
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
@@ -26,11 +24,6 @@ SMALL = ["run", "--dataset", "generated", "--memory", "50", "--method", "analyti
 
 def invoke(*arguments):
     return runner.invoke(app, list(arguments))
-
-
-@pytest.fixture(scope="module")
-def data():
-    return generate(replace(PRESETS["citation"], nodes=300, classes=3, features=90))
 
 
 def test_the_table_shows_the_numbers_of_the_file(tmp_path):
@@ -59,50 +52,6 @@ def test_any_class_order_gives_the_same_closed_form(tmp_path):
         for more in ([], ["--class-order", "6,5,4,3,2,1,0"], ["--scenario", "data"])
     ]
     assert len({result["accuracy_mean"] for result in results}) == 1
-
-
-def test_presets_fit_the_visibility():
-    assert Config(dataset="cora").settings["diffusion"]
-    assert not Config(dataset="cora", visibility="arrived").settings["diffusion"]
-    asked = Config(dataset="cora", visibility="arrived", settings={"diffusion": True})
-    assert asked.settings["diffusion"]  # and the stream will say why that cannot be
-
-
-@pytest.mark.parametrize("scenario", ["regular", "data", "class", "time"])
-@pytest.mark.parametrize("visibility", ["all", "arrived"])
-def test_every_stream_runs(data, scenario, visibility):
-    config = Config(
-        dataset="generated", scenario=scenario, visibility=visibility, memory=20, epochs=2
-    )
-    result = run(config, (0,), data)
-    assert 0.3 < result["accuracy_mean"] <= 1
-    assert result["memory_bytes"] > 0
-    assert 0 <= result["prequential_mean"] <= 1
-
-
-def test_the_stream_position_survives_in_process(data, tmp_path):
-    """A run that raises in the middle goes on from its checkpoint to the same numbers."""
-    config = Config(dataset="generated", memory=30, settings={"dropout": 0.3})
-    expected = run(config, (0, 1), data)
-    path = tmp_path / "checkpoint"
-
-    class StopError(Exception):
-        pass
-
-    def stop(number, seen, accuracy):
-        if (number, seen) >= (1, 100):
-            raise StopError
-
-    with pytest.raises(StopError):
-        run(config, (0, 1), data, path, every=0, report=stop)
-    resumed = run(config, (0, 1), data, path, resume=True, every=0)
-    for timing in ("seconds", "items_per_second"):
-        expected.pop(timing)
-        resumed.pop(timing)
-    assert resumed == expected
-    other = replace(config, memory=31)
-    with pytest.raises(ValueError, match="another configuration: memory is 30 there, 31 here"):
-        run(other, (0, 1), data, path, resume=True)
 
 
 def test_a_run_killed_at_random_moments_ends_the_same(tmp_path):
@@ -237,10 +186,3 @@ def test_a_search_keeps_to_its_own_file(tmp_path):
     assert shown.exit_code == 2
     assert "is no search" in " ".join(shown.output.split())
     assert out.read_text() == before[:100]
-
-
-def test_walks_and_caps_do_not_meet_in_presets():
-    settings = {"diffusion": True, "hops": 2}
-    config = Config(dataset="ogbn-arxiv", method="analytic", settings=settings)
-    assert "cap" not in config.settings
-    assert Config(dataset="ogbn-arxiv", method="analytic").settings["cap"] == 20

@@ -202,7 +202,7 @@ def _model(config: Config, graph: Graph) -> FGN:
     settings = {"hops": s["hops"], **_pick(s, names)}
     x, weight = graph.features, graph.weight
     settings["in_channels"] = x.shape[1] if isinstance(x, Tensor) and x.dim() == 3 else 1
-    if config.model == "fgn" and weight is not None and weight.dim() == 2:
+    if weight is not None and weight.dim() == 2:
         settings["edge_components"] = 1 if s.get("diffusion") else weight.shape[1]
     return MODELS[config.model](graph.num_features, 0, **settings)
 

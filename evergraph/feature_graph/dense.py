@@ -48,7 +48,7 @@ class DenseGraph:
             hat = ops.normalized_adjacency(
                 items.reshape(-1), m, (ptr, width, ptr * features), normalization
             )
-            hat = hat.view(-1, len(items), channels, features, features).movedim(0, 1)
+            hat = hat.view(len(m), len(items), channels, features, features).movedim(0, 1)
         else:
             hat = normalize(feature_adjacency(items, mean), normalization)
         return cls(x, neighbors, hat.reshape(*x.shape[:-2], *hat.shape[1:]))

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from evergraph.feature_graph import ops
 from evergraph.feature_graph.compiled import lanes
+from evergraph.feature_graph.dense import DenseGraph
 from evergraph.feature_graph.equations import (
     NORMALIZATIONS,
     Normalization,
@@ -18,6 +19,7 @@ from evergraph.feature_graph.equations import (
     normalize,
     propagate,
 )
+from evergraph.graph.neighbors import Neighbors
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,12 @@ class LeanGraph:
     def adjacency(self) -> Tensor:
         """Â, `(*, P, C, F, F)`."""
         return normalize(feature_adjacency(self.nodes, self.mean), self.normalization)
+
+    def across_channels(self) -> DenseGraph:
+        """The same graph for deeper layers, as matrices: every adjacency acts on every channel."""
+        nobody = torch.zeros(0, dtype=torch.long, device=self.nodes.device)
+        around = Neighbors(self.nodes.new_zeros(0, *self.nodes.shape[-2:]), nobody)
+        return DenseGraph(self.nodes, around, self.adjacency).across_channels()
 
     def propagate(self, z: Tensor) -> Tensor:
         """Â z: `(*, C, F)` to `(*, P * C, F)`; quickest where z is `nodes` itself."""

@@ -68,14 +68,15 @@ class Packed:
         return own[self.neighbors.owner] + around
 
     def softmax(self, score: Tensor) -> Tensor:
-        """Softmax of `(N,)` within the neighbors of the same item and hop."""
+        """Softmax of `(N,)` within the neighbors of the same item and hop; `(N, W)` of vectors."""
         if self.weight is not None:
-            score = score + (self.weight + TINY).log()
+            score = _along(score, self.weight) + prior(self.weight)
         group, groups = self.neighbors.slots(self.hops), self.num_items * self.hops
-        top = score.new_full((groups,), -math.inf)
-        top = top.scatter_reduce(0, group, score.detach(), "amax")
+        top = score.new_full((groups, *score.shape[1:]), -math.inf)
+        index = _along(group, score).expand_as(score)
+        top = top.scatter_reduce(0, index, score.detach(), "amax")
         weight = (score - top[group]).exp()
-        return weight / score.new_zeros(groups).index_add(0, group, weight)[group]
+        return weight / torch.zeros_like(top).index_add(0, group, weight)[group]
 
     def mean(self, features: Tensor, weight: Tensor | None, total: bool = False) -> Tensor:
         """`(B, K * W, C, F)` from the neighbors' features `(N, C, F)`."""
@@ -85,7 +86,8 @@ class Packed:
             return mean
         slots = neighbors.slots(self.hops)
         count = torch.bincount(slots, minlength=self.num_items * self.hops).to(mean.dtype)
-        return mean * count.view(self.num_items, -1, 1, 1)
+        count = count.repeat_interleave(neighbors.edge_components)
+        return mean * count.view(*mean.shape[:2], 1, 1)
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Table:
 
     def softmax(self, score: Tensor) -> Tensor:
         """Softmax of `(E, K)` along each row."""
-        return (score + (self.weight + TINY).log()).softmax(-1)
+        return (score + prior(self.weight)).softmax(-1)
 
     def mean(self, features: Tensor, weight: Tensor | None, total: bool = False) -> Tensor:
         """`(E, 1, C, F)` from the nodes `(E, C, F)`."""
@@ -156,6 +158,21 @@ class Table:
         flat = features.flatten(1)
         out = embedding_bag(self.links.index, flat, per_sample_weights=weight, mode="sum")
         return out.view(-1, 1, *features.shape[1:])
+
+
+def prior(weight: Tensor) -> Tensor:
+    """What given edge weights add to the scores of a softmax: their logarithm."""
+    if bool((weight < 0).any()):
+        raise ValueError(
+            "edge weights must not be negative to be a prior of softmax attention, got "
+            f"{float(weight.min()):g}; use attention='gate'"
+        )
+    return (weight + TINY).log()
+
+
+def _along(values: Tensor, like: Tensor) -> Tensor:
+    """`(N,)` with as many axes as another tensor of N rows."""
+    return values.view(-1, *(1,) * (like.dim() - 1))
 
 
 def coefficients(neighbors: Neighbors, num_items: int, hops: int, dtype: torch.dtype) -> Tensor:

@@ -2,7 +2,16 @@
 
 from evergraph.learn.checkpoint import CheckpointError
 from evergraph.learn.learner import Learner, Method
-from evergraph.learn.memory import MEMORIES, AgeQuota, ClassBalanced, Reservoir, UniformEviction
+from evergraph.learn.memory import (
+    MEMORIES,
+    AgeQuota,
+    ClassBalanced,
+    Memory,
+    Reservoir,
+    Rule,
+    Slots,
+    UniformEviction,
+)
 from evergraph.learn.tasks import Classification, LinkPrediction, Regression, Task
 from evergraph.learn.training import Training
 
@@ -14,9 +23,12 @@ __all__ = [
     "Classification",
     "Learner",
     "LinkPrediction",
+    "Memory",
     "Method",
     "Regression",
     "Reservoir",
+    "Rule",
+    "Slots",
     "Task",
     "Training",
     "UniformEviction",

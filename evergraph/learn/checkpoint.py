@@ -75,6 +75,12 @@ def _damaged(path: Path, reason: str) -> str:
     )
 
 
+def description(part: object) -> str:
+    """How a part describes itself; its class if it does not, since an address means nothing."""
+    plain = type(part).__repr__ is object.__repr__
+    return type(part).__name__ if plain else repr(part)
+
+
 def model_description(model: Any) -> dict[str, str]:
     """A model's settings and the shapes of its parameters, apart from those that grow."""
     growing = {id(p) for p in model.head.parameters()}

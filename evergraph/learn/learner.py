@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from evergraph.feature_graph import condense
 from evergraph.graph.neighbors import Linked
 from evergraph.learn.checkpoint import (
+    description,
     model_description,
     read_checkpoint,
     require_same,
@@ -50,9 +51,11 @@ class Method(Protocol):
 
     def check(self, learner: Learner, batch: Batch) -> None:
         """Raise a ValueError if this method cannot learn from a batch; nothing has changed yet."""
+        return
 
     def prepare(self, learner: Learner) -> None:
         """Do what has to be done before a prediction, with gradients if need be."""
+        return
 
     def output(self, learner: Learner, batch: Batch) -> Tensor:
         """Outputs to decide on, `(B, K)`: those of the model, unless a method has its own."""
@@ -70,6 +73,7 @@ class Method(Protocol):
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Resume from a state."""
+        return
 
 
 class Learner:
@@ -299,7 +303,7 @@ class Learner:
     def configuration(self) -> dict[str, str]:
         """What a checkpoint must have in common with the learner that loads it."""
         parts = {name: getattr(self, name) for name in ("method", "memory", "training", "task")}
-        return {**model_description(self.model), **{k: repr(v) for k, v in parts.items()}}
+        return {**model_description(self.model), **{k: description(v) for k, v in parts.items()}}
 
     # -- checking ---------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ class Slots:
 
 
 class Rule(Protocol):
-    """Which items stay; its own numbers must fit into JSON."""
+    """Which items stay. What it remembers are its attributes, which must fit into JSON."""
 
     name: ClassVar[str]  # of the memory that has this rule
     labels_only: ClassVar[bool]  # whether items must have labels
@@ -108,11 +108,22 @@ class Rule(Protocol):
 class Memory:
     """A bounded sample of the stream.
 
-    Make one with `Reservoir`, `ClassBalanced`, `AgeQuota` or `UniformEviction`.
+    Make one with `Reservoir`, `ClassBalanced`, `AgeQuota` or `UniformEviction`, or with a rule of
+    your own.
+
+    Args:
+        rule: which items stay.
+        capacity: items at the most.
+        capacity_bytes: bytes at the most.
+        seed: of the random numbers that the rule gets.
     """
 
     def __init__(
-        self, rule: Rule, capacity: int | None, capacity_bytes: int | None, seed: int
+        self,
+        rule: Rule,
+        capacity: int | None = None,
+        capacity_bytes: int | None = None,
+        seed: int = 0,
     ) -> None:
         self._rule = rule
         self._slots = Slots(capacity, capacity_bytes)

@@ -20,11 +20,14 @@ LABEL_LIMIT = 2**31  # labels at or above this are surely no class numbers
 
 
 class Task(Protocol):
-    """What a target means, how outputs are trained toward it and read back."""
+    """What a target means, how outputs are trained toward it and read back.
+
+    Subclass it and write `meet`, `loss`, `decode` and `measure`; all else has a default.
+    """
 
     def check(self, batch: Batch) -> None:
         """Raise a ValueError if the targets of a batch cannot be learned from."""
-        ...
+        return
 
     def meet(self, head: Head, batch: Batch) -> None:
         """Make room in the head for what is new in the targets of a batch."""
@@ -44,18 +47,18 @@ class Task(Protocol):
 
     def groups(self, target: Tensor) -> list[int]:
         """A number for each target: items with the same one are kept in balance."""
-        ...
+        return [0] * len(target)
 
     def state(self) -> dict[str, Any]:
         """All that is needed to resume, as JSON can hold it."""
-        ...
+        return {}
 
     def load_state(self, values: Mapping[str, Any]) -> None:
         """Resume from a state."""
-        ...
+        return
 
 
-class Classification:
+class Classification(Task):
     """One label per item; the head grows when a new label comes.
 
     For nodes, sub-graphs and edges alike. Outputs are in the order in which classes were met.
@@ -134,7 +137,7 @@ class Classification:
         self.classes = list(values["classes"])
 
 
-class Regression:
+class Regression(Task):
     """D numbers per item, by the squared error; `measure` is R², the share of variance explained.
 
     Args:
@@ -153,7 +156,8 @@ class Regression:
         if not target.dtype.is_floating_point or target.shape != (len(batch), self.outputs):
             raise ValueError(
                 f"targets must be floating point of shape (B, {self.outputs}), got "
-                f"{target.dtype} of shape {tuple(target.shape)}"
+                f"{target.dtype} of shape {tuple(target.shape)}; use task=Classification() for "
+                "labels"
             )
         wrong = ~target.isfinite()
         if bool(wrong.any()):
@@ -178,19 +182,8 @@ class Regression:
         spread = (target.double() - target.double().mean(0)).square().sum()
         return float(1 - error / spread)
 
-    def groups(self, target: Tensor) -> list[int]:
-        """All items are of one kind."""
-        return [0] * len(target)
 
-    def state(self) -> dict[str, Any]:
-        """Nothing is learned here."""
-        return {}
-
-    def load_state(self, values: Mapping[str, Any]) -> None:
-        """Nothing to restore."""
-
-
-class LinkPrediction:
+class LinkPrediction(Task):
     """Whether two nodes are linked: target 1 or 0, one logit; `measure` is the area under ROC."""
 
     def __repr__(self) -> str:
@@ -203,7 +196,7 @@ class LinkPrediction:
             raise ValueError(
                 "targets of links must be int64, 0 or 1, of shape (B,), got "
                 f"{target.dtype} of shape {tuple(target.shape)} with values "
-                f"{target.unique().tolist()[:5]}"
+                f"{target.unique().tolist()[:5]}; use Classification() for kinds of edges"
             )
         if batch.nodes_per_item != 2:
             raise ValueError(
@@ -238,10 +231,3 @@ class LinkPrediction:
         """Links and others."""
         found: list[int] = target.tolist()
         return found
-
-    def state(self) -> dict[str, Any]:
-        """Nothing is learned here."""
-        return {}
-
-    def load_state(self, values: Mapping[str, Any]) -> None:
-        """Nothing to restore."""

@@ -60,13 +60,15 @@ class FeatureAttention(nn.Module):
         self.scale = (channels * features) ** -0.5 if scaled else 1.0
 
     def forward(self, x: Features, around: Features, layout: Neighborhoods) -> Tensor:
-        """One weight per edge of the layout, from the nodes and their neighbors."""
+        """One weight per edge of the layout, or one per component of its given weight."""
         score = layout.pair(_inner(x, self.center), _inner(around, self.neighbor))
         score = leaky_relu(score * self.scale + self.bias, self.slope)
         if self.kind == "softmax":
             return layout.softmax(score)
         gate = score.sigmoid()
-        return gate if layout.weight is None else gate * layout.weight
+        if layout.weight is None:
+            return gate
+        return gate.view(*gate.shape, *(1,) * (layout.weight.dim() - gate.dim())) * layout.weight
 
 
 def uniform(fan_in: int, fan_out: int) -> Tensor:

@@ -35,6 +35,7 @@ def baseline(
     *,
     in_channels: int = 1,
     hops: int = 1,
+    edge_components: int = 1,
     hidden: tuple[int, ...] = (64, 32),
     dropout: float = 0.0,
 ) -> FGN:
@@ -47,6 +48,7 @@ def baseline(
         num_outputs: number of outputs.
         in_channels: C of the input.
         hops: K, the hops of neighbors in the items; each has a mean of its own.
+        edge_components: W, the length of a vector edge weight; each has a mean of its own.
         hidden: width after each layer.
         dropout: rate after each layer.
 
@@ -67,6 +69,7 @@ def baseline(
         channels=(1,) * len(hidden),
         features=hidden,
         hops=hops,
+        edge_components=edge_components,
         norm="layer",
         activation="relu",
         dropout=dropout,

@@ -180,8 +180,13 @@ class FGN(nn.Module):
         self.dropout, self.gain, self.head_name = dropout, gain, head
         self.places = None if places is None else Places(places)
         self.encoder = encoder
+        self.options = {  # what neither an attribute nor the shape of a parameter tells
+            "message_scale": message_scale, "residual": residual, "attention": attention,
+            "scaled_attention": scaled_attention, "norm": norm, "activation": activation,
+            "centered": centered, "places": None if places is None else places.int().tolist(),
+        }  # fmt: skip
         learned = attention if message not in ("none", "identity") else None
-        planes = hops * (1 if attention else edge_components)
+        planes = hops * edge_components
         planes = len(places) if places is not None else planes
         self.planes = 0 if message == "none" else planes
         self.blocks, self.attentions = nn.ModuleList(), nn.ModuleList()
@@ -247,34 +252,46 @@ class FGN(nn.Module):
             condensable=alone and fixed and self.teleport == 1,
             shape=self.in_shape if self.encoder is None else self.encoder.in_shape,
             nodes=nodes,
-            edge_components=None if self.attentions else self.edge_components,
+            edge_components=self.edge_components,
         )
 
     def forward(self, batch: Batch) -> Tensor:
         """Outputs of the items of a batch, `(B, K)`."""
+        x, layout = self._laid_out(batch)
+        return self.run(x, layout, batch.nodes_per_item if isinstance(layout, Packed) else 1)
+
+    def _laid_out(self, batch: Batch) -> tuple[Features, Neighborhoods]:
+        """The nodes of a batch that can be read, and who neighbors whom."""
         self.requires.check(batch)
         x = batch.x
         if self.places is not None:
-            return self.run(x, self.places)
+            return x, self.places
         if isinstance(batch.neighbors, Linked):
-            return self.run(x, Table(batch.neighbors))
-        rows = len(batch) * batch.nodes_per_item
+            return x, Table(batch.neighbors)
+        if self.layer == "convolution" and len(self.blocks) > 1:
+            raise ValueError(
+                "convolutions do not map packed neighbors, which a second layer needs, got "
+                f"{len(self.blocks)} layers; give places, link the items, or use layer='transform'"
+            )
         if isinstance(x, Tensor) and x.dim() == 4:
             x = x.flatten(0, 1)
-        layout = Packed(batch.neighbors, rows, self.hops)
-        return self.run(x, layout, batch.nodes_per_item)
+        return x, Packed(batch.neighbors, len(batch) * batch.nodes_per_item, self.hops)
 
     def run(self, x: Features, layout: Neighborhoods, nodes: int = 1) -> Tensor:
         """The same for nodes in any layout of neighbors; every `nodes` rows are one item."""
-        fixed = self._fixed(x, layout)
+        fixed = self._fixed(x, layout) if nodes == 1 else None
         if fixed is not None:
             return self._fused(fixed)
         graph, y, absent = self._body(x, layout)
         if isinstance(graph, SupportGraph) and y is None:
-            return self._fused(graph.arrays, graph.hat)
+            if nodes == 1:
+                return self._fused(graph.arrays, graph.hat)
+            y, absent = self._broadcast(graph)
         support = None if self.layer == "transform" else graph.support
         assert y is not None
-        if nodes > 1 and support is None:
+        if nodes > 1:
+            if support is not None:
+                y, support = support.to_dense(y, absent), None
             y = y.unflatten(0, (-1, nodes))
         out: Tensor = self.head(y, absent, support)
         return out
@@ -286,6 +303,10 @@ class FGN(nn.Module):
         if self.encoder is not None:
             x = self.encoder(x)
             around = x if packed is None else self.encoder(packed)
+        if self.layer == "residual" or self.message != "feature-graph":
+            own = self._dense(x)
+            around = own if around is x else self._dense(around)
+            x = own
         graph = self.graph(x, around, layout, 0)
         y, absent = graph.nodes, torch.zeros(self.in_shape[0])
         if self.layer == "residual":
@@ -319,15 +340,14 @@ class FGN(nn.Module):
 
     def embed(self, batch: Batch) -> Tensor:
         """What the layers make of the feature nodes, dense: `(*, C, F)` of the last layer."""
-        self.requires.check(batch)
-        assert isinstance(batch.neighbors, Neighbors)
-        layout = self.places or Packed(batch.neighbors, len(batch), self.hops)
-        graph, y, absent = self._body(batch.x, layout)
+        x, layout = self._laid_out(batch)
+        graph, y, absent = self._body(x, layout)
         if y is None:
             y, absent = self._broadcast(graph)
-        if graph.support is None or self.layer == "transform":
-            return y
-        return graph.support.to_dense(y, absent)
+        if graph.support is not None and self.layer != "transform":
+            y = graph.support.to_dense(y, absent)
+        several = isinstance(layout, Packed) and batch.nodes_per_item > 1
+        return y.unflatten(0, (-1, batch.nodes_per_item)) if several else y
 
     def graph(
         self, x: Features, around: Features, layout: Neighborhoods, layer: int
@@ -349,7 +369,10 @@ class FGN(nn.Module):
             n = layout.neighbors
             neighbors = Neighbors(around, n.owner, n.hop, weight)
             dtype = next(self.blocks.parameters()).dtype
-            return build(x, neighbors, self.hops, self.directed, self.normalization, dtype)
+            settings = self.hops, self.directed, self.normalization, dtype
+            return build(
+                x, neighbors, *settings, "dense" if self.layer == "convolution" else "auto"
+            )
         assert isinstance(x, Tensor)
         assert isinstance(around, Tensor)
         if self.project is not None:
@@ -360,6 +383,12 @@ class FGN(nn.Module):
         if self.message == "feature-graph":
             return LeanGraph(x, mean, self.normalization)
         return SharedGraph(x, mean) if self.message == "shared" else MeanGraph(x, mean)
+
+    def _dense(self, x: Features) -> Tensor:
+        """Nodes for layers that need all of them, in the type of the parameters."""
+        if isinstance(x, SparseRows):
+            x = x.to_dense().unsqueeze(1)
+        return x.to(next(self.parameters()).dtype)
 
     def _projected(self, x: Tensor) -> Tensor:
         assert self.project is not None
@@ -407,7 +436,8 @@ class FGN(nn.Module):
             "layer", "message", "in_shape", "hops", "edge_components", "directed", "normalization",
             "dropout", "gain", "teleport", "head_name", "nodes",
         )  # fmt: skip
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        told = {name: getattr(self, name) for name in names} | self.options
+        return ", ".join(f"{name}={value}" for name, value in told.items())
 
 
 def _transform(

@@ -69,7 +69,7 @@ class FeatureNorm(nn.Module):
 
         With `mixing (C, D)`, the channels of z are mapped before.
         """
-        if ops.supports(z) and z.dtype == self.weight.dtype:
+        if z.numel() and ops.supports(z) and z.dtype == self.weight.dtype:
             statistics = self.statistics(z, num_nodes)
             out: tuple[Tensor, Tensor]
             out = norm_softsign(z, mixing, *self.affine, statistics)

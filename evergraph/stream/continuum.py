@@ -70,8 +70,8 @@ class Continuum:
         With `arrived` visibility they see what has arrived after `position` batches.
         """
         index = self.test_index if index is None else index
-        for part in index.split(TEST_BATCH):
-            yield self.source.batch(part, -1, position)
+        for start in range(0, len(index), TEST_BATCH):  # none if there are no items
+            yield self.source.batch(index[start : start + TEST_BATCH], -1, position)
 
 
 @dataclass(frozen=True)
@@ -219,8 +219,9 @@ def link_continuum(
 ) -> Continuum:
     """Link prediction: edges as they come, each beside a random pair that is no edge.
 
-    With `edge_time` the edges come by time and see only what came before; the test pairs are the
-    last ones. Without, they come in random order, and the test pairs are drawn.
+    With `edge_time` the edges come by time and see only what came before, their random pairs are
+    of nodes that have come by then, and the test pairs are the last ones. Without, they come in
+    random order, and the test pairs are drawn.
 
     Args:
         graph: whose edges are predicted.
@@ -240,9 +241,10 @@ def link_continuum(
         order = torch.argsort(graph.edge_time, stable=True)
     else:
         order = torch.from_numpy(rng.permutation(count))
+    order = _distinct(graph, order)
+    count = len(order)
     positive = graph.edges[:, order]
-    other = torch.from_numpy(rng.integers(0, graph.num_nodes, count))
-    negative = torch.stack([positive[0], other])
+    negative = torch.stack([positive[0], _others(graph, order, rng)])
     known = set(map(tuple, graph.edges.T.tolist()))
     known |= {(b, a) for a, b in known}
     free = torch.tensor([p[0] != p[1] and p not in known for p in map(tuple, negative.T.tolist())])
@@ -256,6 +258,26 @@ def link_continuum(
     cut = round((1 - test_share) * len(source))
     schedule = Schedule.from_groups(in_parts(torch.arange(cut), tasks), batch_size)
     return Continuum(source, schedule, torch.arange(cut, len(source)))
+
+
+def _distinct(graph: Graph, order: Tensor) -> Tensor:
+    """The same edges without repeats, whatever their direction, and without self loops."""
+    low, high = (found.values[order] for found in (graph.edges.min(0), graph.edges.max(0)))
+    _, first = np.unique((low * graph.num_nodes + high).numpy(), return_index=True)
+    kept = torch.from_numpy(np.sort(first))
+    return order[kept[(low != high)[kept]]]
+
+
+def _others(graph: Graph, order: Tensor, rng: np.random.Generator) -> Tensor:
+    """A random node for each edge; with times, one that has an edge by then."""
+    time = graph.edge_time
+    if time is None:
+        return torch.from_numpy(rng.integers(0, graph.num_nodes, len(order)))
+    first = torch.full((graph.num_nodes,), torch.inf, dtype=torch.float64)
+    first = first.scatter_reduce(0, graph.edges.flatten(), time.double().repeat(2), "amin")
+    arrival, node = first.sort(stable=True)
+    arrived = torch.searchsorted(arrival, time[order].double(), right=True)
+    return node[torch.from_numpy(rng.integers(0, arrived.numpy()))]
 
 
 def validation_split(dataset: Dataset, share: float = 0.2, seed: int = 0) -> Dataset:

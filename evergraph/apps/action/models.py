@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, leaky_relu
 
 from evergraph.apps.action.plain import normalized, pooled
-from evergraph.apps.action.propagation import propagated
 from evergraph.apps.action.preprocessing import Standardize
+from evergraph.apps.action.propagation import propagated
 from evergraph.apps.action.windows import INSTANTS
-from evergraph.nn.blocks import FeatureNorm, Readout, TransformBlock
 from evergraph.feature_graph import Neighbors
+from evergraph.nn.blocks import FeatureNorm, Readout, TransformBlock
 from evergraph.nn.layers import FeatureAttention, FeatureTransform
 
 Relation = Literal["feature-graph", "identity", "mean", "none"]

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from evergraph.apps.action.preprocessing import Augmentation, triples
 from evergraph.apps.action.models import GraphNetwork
 from evergraph.apps.action.plain import Convolutions, Perceptron
+from evergraph.apps.action.preprocessing import Augmentation, triples
 from evergraph.apps.action.recording import Layout
 
 GRAPHS: dict[str, dict[str, Any]] = {

@@ -8,8 +8,8 @@ from torch.nn.functional import batch_norm, dropout
 
 from evergraph.apps.action.preprocessing import Standardize
 from evergraph.apps.action.windows import INSTANTS
-from evergraph.nn.blocks import FeatureNorm, Readout
 from evergraph.feature_graph import Neighbors
+from evergraph.nn.blocks import FeatureNorm, Readout
 
 
 def normalized(norm: FeatureNorm, z: Tensor) -> Tensor:

@@ -14,12 +14,12 @@ from torch import Tensor
 from evergraph.apps.action.networks import network
 from evergraph.apps.action.recording import Layout, Recording, Recordings
 from evergraph.apps.action.windows import Windowing, Windows, as_batch, cut
-from evergraph.stream.batch import Batch
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import Finetune, Replay
 from evergraph.learn.training import Training
+from evergraph.stream.batch import Batch
 
 FILE = "recognizer.safetensors"
 CHUNK = 100

@@ -27,8 +27,8 @@ from torch.nn.functional import embedding_bag, leaky_relu
 
 from evergraph.apps.matching.candidates import NAMES, NUM_FEATURES
 from evergraph.apps.matching.kernels import symmetric_product
-from evergraph.stream.batch import Batch
 from evergraph.feature_graph import DenseGraph, Features, Neighbors, feature_graph
+from evergraph.stream.batch import Batch
 
 Kind = Literal["fgn", "gcn", "gat", "mlp"]
 KINDS: tuple[str, ...] = get_args(Kind)

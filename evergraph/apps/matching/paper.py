@@ -24,10 +24,10 @@ from evergraph.apps.matching.assignment import Matches, sorted_matches
 from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.truth import Pair
 from evergraph.feature_graph import Neighbors, feature_graph, normalize, propagate, sgnroot
-from evergraph.nn.layers import FeatureAttention
 from evergraph.learn.learner import Learner
 from evergraph.learn.methods import Finetune
 from evergraph.learn.training import Training
+from evergraph.nn.layers import FeatureAttention
 
 PaperKind = Literal["fgn", "fgn-shared", "gat"]
 PAPER_KINDS: tuple[str, ...] = get_args(PaperKind)

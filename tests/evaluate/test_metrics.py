@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evergraph import metrics
+from evergraph.evaluate import metrics
 
 MATRIX = np.array([[0.9, 0.1, 0.0], [0.6, 0.8, 0.2], [0.7, 0.5, 1.0]])
 

@@ -5,19 +5,18 @@ import math
 
 import pytest
 import torch
-from conftest import ragged_batch
+from helpers import as_sparse, ragged_batch
 from torch.autograd import gradcheck
 
-from evergraph.nn.blocks import BroadcastBlock, FeatureNorm, Readout, TransformBlock
-from evergraph.feature_graph import Neighbors, feature_graph
-from evergraph.nn.layers import FeatureAttention, FeatureBroadcast, FeatureTransform
-from evergraph.graph.rows import SparseRows
+from evergraph.feature_graph import Packed, feature_graph
+from evergraph.graph import Neighbors
+from evergraph.nn import FeatureAttention, FeatureBroadcast, FeatureNorm, FeatureTransform, Readout
+from evergraph.nn.blocks import BroadcastBlock, TransformBlock
 
 
-def sparse(x, neighbors):
-    rows = SparseRows.from_dense(neighbors.features.squeeze(1))
-    packed = Neighbors(rows, neighbors.owner, neighbors.hop, neighbors.weight)
-    return SparseRows.from_dense(x.squeeze(1)), packed
+def attend(attention, x, neighbors, hops=1):
+    """The edge weights of four items with packed neighbors."""
+    return attention(x, neighbors.features, Packed(neighbors, 4, hops))
 
 
 def test_broadcast_equals_eq_7():
@@ -39,7 +38,8 @@ def test_transform_equals_eq_8(concatenate, directed):
     x, neighbors = ragged_batch(4, 2)
     graph = feature_graph(x, neighbors, directed=directed)
     layer = FeatureTransform(2, 4, 3, 5, concatenate).double()
-    own, around = layer(graph)
+    own, around = layer.with_neighbors(graph)
+    assert torch.equal(layer(graph), own)
     weight = layer.weight.view(3, 5, -1, 4)
 
     def expected(value, owner, d, g):
@@ -72,19 +72,20 @@ def test_transform_on_the_support_equals_the_dense_one(concatenate, directed, fo
         graph = feature_graph(
             x, neighbors, hops=2, directed=directed, normalization=how, form=chosen
         )
-        out = layer(graph)
+        out = layer.with_neighbors(graph)
+        assert torch.equal(layer(graph), out[0])
         grad = torch.autograd.grad(sum(t.square().sum() for t in out), layer.weight)
         results.append((*out, *grad))
     for one, other in zip(*results, strict=True):
         assert torch.allclose(one, other, atol=1e-12)
 
 
-@pytest.mark.parametrize("as_sparse", [False, True])
-def test_attention_equals_eq_9(as_sparse):
+@pytest.mark.parametrize("compressed", [False, True])
+def test_attention_equals_eq_9(compressed):
     x, neighbors = ragged_batch(6, 1, 2, density=0.6)
     attention = FeatureAttention(1, 6).double()
     torch.nn.init.normal_(attention.bias)
-    weight = attention(*(sparse(x, neighbors) if as_sparse else (x, neighbors)), hops=2)
+    weight = attend(attention, *(as_sparse(x, neighbors) if compressed else (x, neighbors)), hops=2)
 
     def score(n):
         own, y = x[neighbors.owner[n]].flatten(), neighbors.features[n].flatten()
@@ -102,15 +103,29 @@ def test_attention_equals_eq_9(as_sparse):
         assert float(weight[n].detach()) == pytest.approx(expected, rel=1e-12)
 
 
-def test_attention_survives_large_scores_and_has_heads():
+def test_attention_survives_large_scores():
     x, neighbors = ragged_batch(6)
-    attention = FeatureAttention(1, 6, heads=3).double()
+    attention = FeatureAttention(1, 6).double()
     with torch.no_grad():
         attention.neighbor.mul_(1e4)
-    weight = attention(x, neighbors)
-    assert weight.shape == (len(neighbors), 3)
-    total = torch.zeros(4, 3, dtype=torch.float64).index_add(0, neighbors.owner, weight)
-    assert torch.allclose(total, torch.tensor([1.0, 0, 1, 1], dtype=torch.float64).unsqueeze(1))
+    weight = attend(attention, x, neighbors)
+    assert weight.shape == (len(neighbors),)
+    total = torch.zeros(4, dtype=torch.float64).index_add(0, neighbors.owner, weight)
+    assert torch.allclose(total, torch.tensor([1.0, 0, 1, 1], dtype=torch.float64))
+
+
+def test_given_weights_are_a_prior_of_the_softmax_and_a_factor_of_the_gate():
+    x, neighbors = ragged_batch(6, 1, 1, 1)
+    given = neighbors.weight.abs()
+    neighbors = neighbors.with_weight(given)
+    plain = Neighbors(neighbors.features, neighbors.owner, neighbors.hop)
+    softmax, gate = (FeatureAttention(1, 6, kind).double() for kind in ("softmax", "gate"))
+    assert torch.allclose(attend(gate, x, neighbors), attend(gate, x, plain) * given)
+    prior = attend(softmax, x, plain) * (given + 1e-3)
+    total = torch.zeros(4, dtype=torch.float64).index_add(0, neighbors.owner, prior)
+    assert torch.allclose(attend(softmax, x, neighbors), prior / total[neighbors.owner])
+    with pytest.raises(ValueError, match="attention must be one of softmax, gate, got 'mean'"):
+        FeatureAttention(1, 6, "mean")
 
 
 @pytest.mark.parametrize("form", ["dense", "support", "support-torch"])
@@ -122,7 +137,9 @@ def test_attention_learns_through_every_form(form, directed):
     def run(*parameters):
         names = ("center", "neighbor", "bias")
         weight = torch.func.functional_call(
-            attention, dict(zip(names, parameters, strict=True)), (x, neighbors)
+            attention,
+            dict(zip(names, parameters, strict=True)),
+            (x, neighbors.features, Packed(neighbors, 4, 1)),
         )
         graph = feature_graph(x, neighbors.with_weight(weight), directed=directed, form=form)
         return graph.propagate(graph.nodes)
@@ -140,10 +157,11 @@ def test_layers_take_any_leading_dimensions():
     broadcast = FeatureBroadcast(2, 3).double()
     transform = FeatureTransform(2, 5, 3, 4, concatenate=True).double()
     assert torch.equal(broadcast(cube, graph).view(4, 3, 5), broadcast(x, flat))
-    own, around = transform(graph)
+    own, around = transform.with_neighbors(graph)
     assert own.shape == (2, 2, 3, 4)
-    assert torch.equal(own.view(4, 3, 4), transform(flat)[0])
-    assert torch.equal(around, transform(flat)[1])
+    expected = transform.with_neighbors(flat)
+    assert torch.equal(own.view(4, 3, 4), expected[0])
+    assert torch.equal(around, expected[1])
     single = feature_graph(x[0], Neighbors(x[1:3], owner=torch.tensor([0, 0])))
     assert broadcast(x[0], single).shape == (3, 5)
 
@@ -177,7 +195,7 @@ def test_sparse_gradients_need_a_centered_readout():
 def test_readout_equals_a_linear_layer(centered):
     x, neighbors = ragged_batch(70, density=0.1)
     support = feature_graph(x, neighbors).support
-    readout = Readout(2, 70, 3, centered).double()
+    readout = Readout(2, 70, 3, centered=centered).double()
     torch.nn.init.normal_(readout.bias)
     values = torch.randn(2, len(support.feature), dtype=torch.float64)
     absent = torch.tensor([0.3, -0.7], dtype=torch.float64)
@@ -192,7 +210,7 @@ def test_readout_equals_a_linear_layer(centered):
 def test_dropout_makes_nodes_absent_and_keeps_the_mean():
     x, neighbors = ragged_batch(70, density=0.1)
     graph = feature_graph(x, neighbors)
-    block = BroadcastBlock(1, 2, dropout=0.5).double().eval()
+    block = BroadcastBlock(FeatureBroadcast(1, 2), dropout=0.5).double().eval()
     plain, absent = block(graph.nodes, graph)
     block.train()
     block.norm.momentum = 0.0
@@ -209,9 +227,10 @@ def test_dropout_makes_nodes_absent_and_keeps_the_mean():
 
 def test_transform_block_normalizes_nodes_and_neighbors_together():
     x, neighbors = ragged_batch(5, 2)
-    block = TransformBlock(FeatureTransform(2, 5, 3, 4)).double()
-    own, around, _ = block(feature_graph(x, neighbors))
-    linear = torch.cat(block.layer(feature_graph(x, neighbors)))
+    block = TransformBlock(FeatureTransform(2, 5, 3, 4), channels=3).double()
+    graph = feature_graph(x, neighbors)
+    own, around, _ = block(graph, neighbors.features)
+    linear = torch.cat(block.layer.with_neighbors(graph))
     unit = torch.nn.functional.batch_norm(linear, None, None, training=True)
-    together = torch.cat([own, around.features])
+    together = torch.cat([own, around])
     assert torch.allclose(together, torch.nn.functional.softsign(unit))

@@ -1,15 +1,24 @@
 """Streams: every node once, in the right order, and nothing that was not known."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from helpers import same
 
-from evergraph.stream.batch import Batch, concatenate
-from evergraph.stream.continuum import Continuum, Settings, class_orders, validation_split
 from evergraph.datasets import generate
-from evergraph.feature_graph import Neighbors, feature_graph
-from evergraph.graph.rows import SparseRows
+from evergraph.feature_graph import condense, feature_graph
+from evergraph.graph import Neighbors, SparseRows
+from evergraph.stream import (
+    Batch,
+    NeighborConfig,
+    OrderConfig,
+    class_orders,
+    concatenate,
+    node_continuum,
+    validation_split,
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,15 +32,15 @@ def nodes(stream):
 
 @pytest.mark.parametrize("scenario", ["regular", "data", "class", "time"])
 def test_every_training_node_passes_once(data, scenario):
-    stream = Continuum(data, Settings(scenario=scenario))
+    stream = node_continuum(data, scenario=scenario)
     seen = nodes(stream)
     assert torch.equal(seen.sort().values, data.train.sort().values)
-    assert stream.num_items == len(seen)
+    assert stream.schedule.num_items == len(seen)
     assert not torch.isin(seen, data.test).any()
 
 
 def test_regular_streams_repeat_and_shuffle_anew(data):
-    seen = nodes(Continuum(data, Settings(scenario="regular", epochs=2)))
+    seen = nodes(node_continuum(data, scenario="regular", epochs=2))
     first, second = seen.split(len(data.train))
     assert torch.equal(first.sort().values, second.sort().values)
     assert not torch.equal(first, second)
@@ -40,54 +49,49 @@ def test_regular_streams_repeat_and_shuffle_anew(data):
 @pytest.mark.parametrize("per_task", [1, 2, 3])
 def test_classes_come_one_task_after_the_other(data, per_task):
     order = (3, 1, 0, 6, 5, 4, 2)
-    settings = Settings(class_order=order, classes_per_task=per_task)
-    stream = Continuum(data, settings)
-    for task, members in enumerate(stream.tasks):
+    stream = node_continuum(data, class_order=order, classes_per_task=per_task)
+    tasks = [stream.schedule.members(task) for task in range(len(stream.schedule.names))]
+    for task, members in enumerate(tasks):
         expected = sorted(order[task * per_task : (task + 1) * per_task])
         assert data.graph.labels[members].unique().tolist() == expected
-    tasks = torch.cat([batch.task for batch in stream])
-    assert torch.equal(tasks, tasks.sort().values)
-    ends = [stream.ends_task(position) for position in range(len(stream))]
-    assert sum(ends) == len(stream.tasks)
+    told = torch.cat([batch.task for batch in stream])
+    assert torch.equal(told, told.sort().values)
+    ends = [stream.schedule.ends_task(position) for position in range(len(stream))]
+    assert sum(ends) == len(tasks)
     assert ends[-1]
 
 
 def test_a_wrong_class_order_is_refused(data):
     with pytest.raises(ValueError, match=r"name each class .* once, \[0, 1, 2, 3, 4, 5, 6\]"):
-        Continuum(data, Settings(class_order=(0, 1, 2)))
+        node_continuum(data, class_order=(0, 1, 2))
 
 
 def test_time_streams_follow_arrival_times(data):
-    time = data.graph.time[nodes(Continuum(data, Settings(scenario="time", tasks=4)))]
+    time = data.graph.time[nodes(node_continuum(data, scenario="time", tasks=4))]
     assert torch.equal(time, time.sort().values)
     without = replace(data, graph=replace(data.graph, time=None))
     with pytest.raises(ValueError, match="has no arrival times; use scenario 'data'"):
-        Continuum(without, Settings(scenario="time"))
+        node_continuum(without, scenario="time")
 
 
 def test_seeds_decide_the_order(data):
     first, again, other = (
-        nodes(Continuum(data, Settings(scenario="data", seed=seed))) for seed in (0, 0, 1)
+        nodes(node_continuum(data, scenario="data", seed=seed)) for seed in (0, 0, 1)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
-def same(one: Batch, other: Batch) -> bool:
-    a, b = one.tensors(), other.tensors()
-    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
-
-
 def test_a_stream_can_be_entered_anywhere(data):
-    settings = Settings(scenario="data", cap=2, hops=2, visibility="arrived")
-    whole = list(Continuum(data, settings))
-    rest = list(Continuum(data, settings).batches(50))
+    settings = {"scenario": "data", "cap": 2, "hops": 2, "visibility": "arrived"}
+    whole = list(node_continuum(data, **settings))
+    rest = list(node_continuum(data, **settings).batches(50))
     assert len(rest) == len(whole) - 50
     assert all(same(one, other) for one, other in zip(whole[50:], rest, strict=True))
 
 
 def test_items_are_what_the_graph_says(data):
-    batch = next(iter(Continuum(data, Settings(scenario="data", hops=2))))
+    batch = next(iter(node_continuum(data, scenario="data", hops=2)))
     found = data.graph.neighborhood(batch.node, 2)
     assert torch.equal(batch.neighbors.owner, found.owner)
     assert torch.equal(batch.neighbors.hop, found.hop)
@@ -98,24 +102,24 @@ def test_items_are_what_the_graph_says(data):
 
 def test_causal_items_see_only_what_has_arrived(data):
     """The features of a later node can change without any trace in what came before."""
-    settings = Settings(scenario="data", visibility="arrived")
-    stream = Continuum(data, settings)
-    last = stream.schedule[-1][1]
+    settings = {"scenario": "data", "visibility": "arrived"}
+    stream = node_continuum(data, **settings)
+    last = stream.schedule.batches[-1]
     changed = data.graph.features.to_dense()
     changed[last] = 7.0
     graph = replace(data.graph, features=SparseRows.from_dense(changed))
-    other = Continuum(replace(data, graph=graph), settings)
+    other = node_continuum(replace(data, graph=graph), **settings)
     pairs = list(zip(stream, other, strict=True))
     assert all(same(one, two) for one, two in pairs[:-1])
     assert not same(*pairs[-1])
-    everything = Continuum(data, Settings(scenario="data"))
-    altered = Continuum(replace(data, graph=graph), Settings(scenario="data"))
+    everything = node_continuum(data, scenario="data")
+    altered = node_continuum(replace(data, graph=graph), scenario="data")
     trace = [same(one, two) for one, two in zip(everything, altered, strict=True)]
     assert not all(trace[:-1])  # with visibility "all" they do see it
 
 
 def test_causal_test_items_see_more_as_the_stream_goes_on(data):
-    stream = Continuum(data, Settings(scenario="data", visibility="arrived"))
+    stream = node_continuum(data, scenario="data", visibility="arrived")
     counts = [
         sum(len(batch.neighbors) for batch in stream.test(position=position))
         for position in (0, len(stream) // 2, len(stream))
@@ -125,12 +129,13 @@ def test_causal_test_items_see_more_as_the_stream_goes_on(data):
 
 @pytest.mark.parametrize("position", [0, 1, 5])
 def test_causal_test_items_do_not_see_the_batch_to_come(data, position):
-    stream = Continuum(data, Settings(scenario="data", visibility="arrived"))
-    later = torch.cat([nodes for _, nodes in stream.schedule[position:]])
+    settings = {"scenario": "data", "visibility": "arrived"}
+    stream = node_continuum(data, **settings)
+    later = torch.cat(stream.schedule.batches[position:])
     changed = data.graph.features.to_dense()
     changed[later] = 7.0
     graph = replace(data.graph, features=SparseRows.from_dense(changed))
-    other = Continuum(replace(data, graph=graph), stream.settings)
+    other = node_continuum(replace(data, graph=graph), **settings)
     pairs = zip(stream.test(position=position), other.test(position=position), strict=True)
     assert all(same(one, two) for one, two in pairs)
     past = zip(stream.test(position=len(stream)), other.test(position=len(stream)), strict=True)
@@ -138,17 +143,24 @@ def test_causal_test_items_do_not_see_the_batch_to_come(data, position):
 
 
 def test_test_sets_are_global_and_have_no_task(data):
-    stream = Continuum(data, Settings(scenario="class"))
-    groups = stream.test_groups()
+    stream = node_continuum(data, scenario="class")
+    groups = stream.test_groups
+    tasks = [stream.schedule.members(task) for task in range(len(stream.schedule.names))]
     assert torch.equal(torch.cat(groups).sort().values, data.test.sort().values)
-    for members, group in zip(stream.tasks, groups, strict=True):
+    for members, group in zip(tasks, groups, strict=True):
         assert torch.isin(data.graph.labels[group], data.graph.labels[members]).all()
     assert all((batch.task == -1).all() for batch in stream.test())
-    assert len(Continuum(data, Settings(scenario="data")).test_groups()) == 1
+    assert len(node_continuum(data, scenario="data").test_groups) == 1
+
+
+def test_no_test_items_make_no_batch(data):
+    stream = node_continuum(data, scenario="data")
+    assert list(stream.test(data.test[:0])) == []
+    assert sum(len(batch) for batch in stream.test()) == len(data.test)
 
 
 def test_the_cap_is_drawn_once_per_item(data):
-    stream = Continuum(data, Settings(scenario="data", cap=2))
+    stream = node_continuum(data, scenario="data", cap=2)
     first, again = (list(stream) for _ in range(2))
     assert all(same(one, other) for one, other in zip(first, again, strict=True))
     assert max(int(torch.bincount(batch.neighbors.owner).max()) for batch in first) == 2
@@ -167,13 +179,25 @@ def test_validation_nodes_come_from_the_training_part(data):
     ("field", "value"),
     [("scenario", "klass"), ("visibility", "some"), ("batch_size", 0), ("hops", 0), ("tasks", 0)],
 )
-def test_settings_that_make_no_stream_are_refused(field, value):
-    with pytest.raises(ValueError, match=f"{field} must be .* got {value!r}"):
-        Settings(**{field: value})
+def test_settings_that_make_no_stream_are_refused(field, value, data):
+    config = OrderConfig if field in vars(OrderConfig()) else NeighborConfig
+    for make in (config, partial(node_continuum, data)):
+        with pytest.raises(ValueError, match=f"{field} must be .* got {value!r}"):
+            make(**{field: value})
+
+
+def test_an_unknown_setting_is_named(data):
+    with pytest.raises(TypeError, match=r"unknown setting 'hop'; known are .*hops"):
+        node_continuum(data, hop=2)
+
+
+def test_numbers_to_predict_have_no_classes_to_order(data):
+    with pytest.raises(ValueError, match=r"scenario 'class' needs labels.* use 'data'"):
+        node_continuum(data, targets=torch.rand(data.graph.num_nodes, 1))
 
 
 def test_batches_select_and_concatenate(data):
-    first, second = list(Continuum(data, Settings(scenario="data", hops=2)))[:2]
+    first, second = list(node_continuum(data, scenario="data", hops=2))[:2]
     both = concatenate([first, second])
     assert same(both.select(torch.arange(10)), first)
     assert same(both.select(torch.arange(10, 20)), second)
@@ -183,9 +207,7 @@ def test_batches_select_and_concatenate(data):
     assert same(Batch.from_tensors(both.tensors()), both)
     with pytest.raises(ValueError, match="at least one batch"):
         concatenate([])
-    with pytest.raises(
-        ValueError, match=r"target must have shape \(10,\) for 10 items, got \(3,\)"
-    ):
+    with pytest.raises(ValueError, match=r"target must have one row for each of 10 items, got 3"):
         replace(first, target=torch.zeros(3, dtype=torch.long))
 
 
@@ -215,8 +237,8 @@ def test_subgraph_batches_select_and_concatenate():
 
 
 def test_condensed_and_compact_items_mean_the_same(data):
-    batch = next(iter(Continuum(data, Settings(scenario="data", hops=2))))
-    small = batch.condensed(2)
+    batch = next(iter(node_continuum(data, scenario="data", hops=2)))
+    small = replace(batch, neighbors=condense(batch.neighbors, len(batch), 2))
     assert len(small.neighbors) == 20
     stored = small.compact()
     assert stored.nbytes < small.nbytes < batch.nbytes

@@ -8,20 +8,16 @@ import pytest
 import torch
 from sklearn.feature_selection import f_classif
 
-from evergraph.nn.baselines import Baseline
-from evergraph.stream.batch import concatenate
-from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from evergraph.stream.continuum import Continuum, Settings
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
 from evergraph.feature_graph.embedding import fixed_embedding
-from evergraph.learn.learner import Learner
-from evergraph.learn.memory import Reservoir
+from evergraph.graph import SparseRows
+from evergraph.learn import CheckpointError, Learner, Reservoir, Training
+from evergraph.learn.checkpoint import read_checkpoint, write_checkpoint
 from evergraph.learn.methods import METHODS, Analytic, Finetune, Replay
 from evergraph.learn.methods.gem import nearest_step
-from evergraph.nn.fgn import FGN
-from evergraph.graph.rows import SparseRows
-from evergraph.learn.training import Training
+from evergraph.nn import FGN, baseline
+from evergraph.stream import concatenate, node_continuum
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +37,11 @@ def make(name, data, optimizer="sgd", dropout=0.2, capacity=40):
 
 
 def stream(data, **settings):
-    return Continuum(data, Settings(**{"scenario": "class", **settings}))
+    return node_continuum(data, **{"scenario": "class", **settings})
 
 
 def fingerprint(learner, batch):
-    return learner.scores(batch), learner.classes, learner.position
+    return learner.output(batch), learner.classes, learner.position
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -103,7 +99,7 @@ def test_the_same_seed_gives_the_same_learner(name, data):
         torch.manual_seed(noise)
         for batch in list(stream(data))[:8]:
             learner.observe(batch)
-        results.append(learner.scores(batch))
+        results.append(learner.output(batch))
     assert torch.equal(*results)
 
 
@@ -111,9 +107,11 @@ def test_new_classes_leave_the_old_logits_alone(data):
     learner = make("finetune", data, dropout=0.0)
     first, *_, last = list(stream(data))
     learner.observe(first)
-    before = learner.scores(first)
-    learner._meet(last.target)
-    after = learner.scores(first)
+    model = learner.model.eval()
+    before = model(first)
+    learner.task.meet(model.head, last)
+    after = model(first)
+    assert after.shape[1] == before.shape[1] + 1
     assert torch.equal(after[:, : before.shape[1]], before)
     assert (after[:, before.shape[1] :] == 0).all()
 
@@ -121,13 +119,19 @@ def test_new_classes_leave_the_old_logits_alone(data):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_the_optimizer_remembers_across_growth(optimizer, data):
     learner = make("finetune", data, optimizer)
-    first, *_, last = list(stream(data))
-    learner.observe(first)
-    weight = learner.model.readout.weight
-    key = "momentum_buffer" if optimizer == "sgd" else "exp_avg"
-    held = learner.optimizer.state[weight][key].clone()
-    learner._meet(last.target)
-    grown = learner.optimizer.state[learner.model.readout.weight][key]
+    first, second, third = (
+        next(b for b in stream(data) if int(b.task[0]) == task) for task in range(3)
+    )
+    learner.observe(first)  # with a single class there is no gradient yet
+    learner.observe(second)
+    key = f"head.weight:{'velocity' if optimizer == 'sgd' else 'mean'}"
+    held = learner.optimizer.state[key].clone()
+    learner.task.meet(learner.model.head, third)
+    weight = learner.model.head.weight
+    grown = learner.optimizer._kept(*key.split(":"), weight)
+    assert grown.shape == weight.shape
+    assert learner.optimizer.state[key] is grown
+    assert held.any()
     assert torch.equal(grown[..., : held.shape[-1]], held)
     assert (grown[..., held.shape[-1] :] == 0).all()
 
@@ -135,17 +139,17 @@ def test_the_optimizer_remembers_across_growth(optimizer, data):
 def test_averaging_follows_the_network_and_survives_a_pause(data, tmp_path):
     batches = list(stream(data, scenario="data"))
     learner = make("replay", data, dropout=0.0)
-    learner.training = replace(learner.training, averaging=0.5)
+    learner.training = replace(learner.training, averaging=0.9)
     weights, expected = [], None
     for batch in batches[:6]:
         learner.observe(batch)
         now = learner.model.blocks[0].layer.weight.detach().clone()
         weights.append(now)
-        expected = now if expected is None else (expected + now) / 2
-    assert torch.allclose(learner.averaged["blocks.0.layer.weight"], expected)
+        expected = now if expected is None else 0.9 * expected + 0.1 * now
+    assert torch.allclose(learner.average["blocks.0.layer.weight"], expected)
     assert not torch.equal(expected, weights[-1])
-    plain = learner.model.eval()(batches[0].x, batches[0].neighbors)
-    assert not torch.equal(learner.scores(batches[0]), plain)
+    plain = learner.model.eval()(batches[0])
+    assert not torch.equal(learner.output(batches[0]), plain)
     learner.save(tmp_path / "c")
     other = make("replay", data, dropout=0.0)
     other.training = learner.training
@@ -153,20 +157,20 @@ def test_averaging_follows_the_network_and_survives_a_pause(data, tmp_path):
     for batch in batches[6:]:
         learner.observe(batch)
         other.observe(batch)
-    assert torch.equal(learner.scores(batches[0]), other.scores(batches[0]))
+    assert torch.equal(learner.output(batches[0]), other.output(batches[0]))
     stepwise = make("replay", data, dropout=0.0)
     stepwise.training = replace(learner.training, average_steps=True)
     steps, descend = [], stepwise.optimizer.step
-    stepwise.optimizer.step = lambda: (
-        descend(),
+    stepwise.optimizer.step = lambda model: (
+        descend(model),
         steps.append(stepwise.model.blocks[0].layer.weight.detach().clone()),
     )
     stepwise.observe(batches[0])
     expected = steps[0]
     for now in steps[1:]:
-        expected = (expected + now) / 2
+        expected = 0.9 * expected + 0.1 * now
     assert len(steps) > 1
-    assert torch.allclose(stepwise.averaged["blocks.0.layer.weight"], expected)
+    assert torch.allclose(stepwise.average["blocks.0.layer.weight"], expected)
     with pytest.raises(ValueError, match=r"averaging must lie in \[0, 1\), got 1.0"):
         Training(averaging=1.0)
 
@@ -200,7 +204,7 @@ def test_the_closed_form_does_not_depend_on_the_order(data, settings_of_method):
         for part in stream(data, **settings):
             learner.observe(part)
         order = torch.tensor(np.argsort(learner.classes))
-        scores.append(learner.scores(batch)[:, order])
+        scores.append(learner.output(batch)[:, order])
     for other in scores[1:]:
         assert torch.allclose(other, scores[0], atol=1e-5)
 
@@ -217,7 +221,7 @@ def test_the_closed_form_is_ridge_regression(data, relevance):
     e = fixed_embedding(everything.x, everything.neighbors).to_dense().double()
     seen = e.square().sum(0) > 0
     e = e[:, seen]
-    onehot = torch.eye(3, dtype=torch.float64)[learner.columns(everything.target)]
+    onehot = torch.eye(3, dtype=torch.float64)[learner.task.columns(everything.target)]
     penalty = torch.ones(e.shape[1], dtype=torch.float64)
     if relevance:
         of = torch.from_numpy(f_classif(e.numpy(), everything.target.numpy())[0])
@@ -225,7 +229,7 @@ def test_the_closed_form_is_ridge_regression(data, relevance):
         penalty = (of * size).sum() / size.sum() / of
     ridge = learner.method.strength * torch.diag(penalty)
     expected = e @ torch.linalg.solve(e.T @ e + ridge, e.T @ onehot)
-    assert torch.allclose(learner.scores(everything), expected, atol=1e-8)
+    assert torch.allclose(learner.output(everything), expected, atol=1e-8)
 
 
 def test_relevance_says_nothing_while_there_is_one_class(data):
@@ -234,7 +238,7 @@ def test_relevance_says_nothing_while_there_is_one_class(data):
     batch = next(iter(stream(data, scenario="class")))
     for learner in (plain, weighed):
         learner.observe(batch)
-    assert torch.allclose(weighed.scores(batch), plain.scores(batch), atol=1e-9)
+    assert torch.allclose(weighed.output(batch), plain.output(batch), atol=1e-9)
     with pytest.raises(ValueError, match="relevance is for solver 'ridge'"):
         Analytic(solver="lda", relevance=True)
 
@@ -252,7 +256,7 @@ def test_the_closed_form_forgets_exactly(data, relevance):
     with_all.method.forget(with_all, batches[-1])
     order = [with_all.classes.index(label) for label in without.classes]
     assert torch.allclose(
-        with_all.scores(batches[0])[:, order], without.scores(batches[0]), atol=1e-9
+        with_all.output(batches[0])[:, order], without.output(batches[0]), atol=1e-9
     )
     with pytest.raises(ValueError, match="only what was learned can be forgotten"):
         make("analytic", data).method.forget(with_all, batches[0])
@@ -323,7 +327,7 @@ def test_a_refused_first_batch_leaves_no_trace(data, model):
     ]
     bad = replace(good, x=narrow[0], neighbors=good.neighbors.with_features(narrow[1]))
     small = replace(good, node=good.node * 0 - 1)
-    network = FGN(90, 0) if model == "fgn" else Baseline(model, 90, 0)
+    network = FGN(90, 0) if model == "fgn" else baseline(model, 90, 0)
     for method, memory, batch, message in (
         (Finetune(), None, bad, "for this model, got"),
         (Finetune(), None, good.select(torch.arange(0)), "at least one item, got none"),
@@ -357,9 +361,8 @@ def test_predicting_comes_after_learning(data):
 
 
 def test_methods_that_need_a_memory_say_so(data):
-    learner = Learner(FGN(data.graph.num_features, 0), Replay())
-    with pytest.raises(ValueError, match="Replay needs a memory, got None"):
-        learner.observe(next(iter(stream(data))))
+    with pytest.raises(ValueError, match=r"Replay needs a memory, got None; give one, .*Reservoir"):
+        Learner(FGN(data.graph.num_features, 0), Replay())
 
 
 def test_one_item_calls_take_one_item(data):
@@ -399,7 +402,14 @@ def test_checkpoints_of_another_configuration_are_refused(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "setting", [{"normalization": "none"}, {"gain": 0.1}, {"centered": False}, {"dropout": 0.3}]
+    "setting",
+    [
+        {"normalization": "none"},
+        {"gain": 0.1},
+        {"centered": False},
+        {"dropout": 0.3},
+        {"directed": True},
+    ],
 )
 def test_checkpoints_of_another_network_with_the_same_shapes_are_refused(data, tmp_path, setting):
     path = tmp_path / "c.safetensors"
@@ -408,9 +418,30 @@ def test_checkpoints_of_another_network_with_the_same_shapes_are_refused(data, t
     ((name, value),) = setting.items()
     with pytest.raises(CheckpointError, match=f"{name}=.* there, .*{name}={value}.* here"):
         Learner(FGN(data.graph.num_features, 0, **setting), Finetune()).load(path)
-    Learner(Baseline("mlp", data.graph.num_features, 0), Finetune()).save(path)
-    with pytest.raises(CheckpointError, match=r"model is Baseline\(mlp, .* Baseline\(appnp, "):
-        Learner(Baseline("appnp", data.graph.num_features, 0), Finetune()).load(path)
+    Learner(baseline("mlp", data.graph.num_features, 0), Finetune()).save(path)
+    with pytest.raises(CheckpointError, match=r"teleport=1.0.* there, .*teleport=0.1.* here"):
+        Learner(baseline("appnp", data.graph.num_features, 0), Finetune()).load(path)
+
+
+@pytest.mark.parametrize(
+    ("common", "setting"),
+    [
+        ({"attention": "softmax"}, {"attention": "gate"}),
+        ({"attention": "softmax"}, {"scaled_attention": True}),
+        ({"features": (5, 5), "norm": "layer"}, {"norm": "none"}),
+        ({"features": (5, 5)}, {"activation": "relu"}),
+        ({"layer": "residual"}, {"message_scale": 0.5}),
+        ({"features": (90, 90), "channels": (1, 1), "residual": 0.5}, {"residual": 0.1}),
+        ({"nodes": 2, "places": torch.ones(1, 2, 2).bool()}, {"places": torch.eye(2).bool()[None]}),
+    ],
+    ids=str,
+)
+def test_what_no_shape_tells_is_compared_too(data, tmp_path, common, setting):
+    path = tmp_path / "c.safetensors"
+    Learner(FGN(90, **common), Finetune()).save(path)
+    Learner(FGN(90, **common), Finetune()).load(path)
+    with pytest.raises(CheckpointError, match=f"model is .*{next(iter(setting))}=.* there"):
+        Learner(FGN(90, **{**common, **setting}), Finetune()).load(path)
 
 
 @pytest.mark.parametrize("name", ["replay", "ewc", "analytic"])
@@ -420,19 +451,19 @@ def test_a_learner_goes_back_to_before_it_met_a_class(data, tmp_path, name, opti
     learner = make(name, data, optimizer)
     learner.observe(batches[0])
     learner.save(path)
-    expected = learner.scores(batches[0])
+    expected = learner.output(batches[0])
     for batch in batches[1:]:
         learner.observe(batch)
     assert len(learner.classes) == 3
     learner.load(path)
     assert learner.classes == [0]
-    assert torch.equal(learner.scores(batches[0]), expected)
+    assert torch.equal(learner.output(batches[0]), expected)
     again = make(name, data, optimizer)
     again.load(path)
     for one in (learner, again):
         for batch in batches[-3:]:
             one.observe(batch)
-    assert torch.equal(learner.scores(batches[0]), again.scores(batches[0]))
+    assert torch.equal(learner.output(batches[0]), again.output(batches[0]))
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "text", "missing"])

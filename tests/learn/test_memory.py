@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from evergraph.stream.batch import Batch
-from evergraph.feature_graph import Neighbors
+from evergraph.graph import Neighbors
 from evergraph.learn.memory import MEMORIES, AgeQuota, ClassBalanced, Reservoir, UniformEviction
+from evergraph.stream.batch import Batch
 
 
 def stream(count, size=10, classes=1, width=2):

@@ -1,0 +1,102 @@
+"""The compiled path against the readable layers, one by one, on the dense form."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from evergraph.datasets import generate
+from evergraph.datasets.generate import PRESETS
+from evergraph.feature_graph import Packed, feature_graph
+from evergraph.feature_graph.equations import NORMALIZATIONS
+from evergraph.nn import FGN, fgn
+from evergraph.stream import node_continuum
+
+FEATURES = 120
+OPTIONS = {
+    "plain": {},
+    "uncentered": {"centered": False},
+    "concatenated": {"concatenate": True},
+    "small gain": {"gain": 0.1},
+    "three layers": {"channels": (2, 3, 4)},
+    "attention": {"attention": "softmax"},
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    growth = replace(PRESETS["citation"], nodes=200, classes=3, features=FEATURES, words=12)
+    return generate(growth)
+
+
+def by_the_layers(model, batch):
+    """Encoder-free broadcast layers as `evergraph.nn.blocks` writes them, then the head."""
+    neighbors = batch.neighbors
+    if model.attentions:
+        layout = Packed(neighbors, len(batch), model.hops)
+        weight = model.attentions[0](batch.x, neighbors.features, layout)
+        neighbors = neighbors.with_weight(weight)
+    graph = feature_graph(
+        batch.x,
+        neighbors,
+        hops=model.hops,
+        normalization=model.normalization,
+        dtype=torch.float64,
+        form="dense",
+    )
+    y, absent = graph.nodes, None
+    for block in model.blocks:
+        y, absent = block(y, graph, absent)
+        graph = graph.across_channels()
+    return model.head(y, absent)
+
+
+def logits_and_gradients(model, logits, target):
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    found = torch.autograd.grad(cross_entropy(logits, target), parameters)
+    return {"logits": logits, **dict(zip(names, found, strict=True)), **dict(model.named_buffers())}
+
+
+def compare(batch, training, monkeypatch, **settings):
+    torch.manual_seed(1)
+    fused = FGN(FEATURES, 3, **{"channels": (3, 4), **settings}).double().train(training)
+    with torch.no_grad():
+        for tensor in fused.state_dict().values():
+            tensor.copy_(torch.rand_like(tensor) + 0.2)
+    readable = copy.deepcopy(fused)
+    calls, original = [], fgn.broadcast_network
+    with monkeypatch.context() as patch:
+        patch.setattr(fgn, "broadcast_network", lambda *a: calls.append(1) or original(*a))
+        found = logits_and_gradients(fused, fused(batch), batch.target)
+    assert calls == [1]  # the compiled path was taken
+    with monkeypatch.context() as patch:
+        patch.setattr("evergraph.feature_graph.ops.supports", lambda *tensors: False)
+        expected = logits_and_gradients(readable, by_the_layers(readable, batch), batch.target)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11, msg=name)
+        assert name == "logits" or not training or value.any(), name
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("how", NORMALIZATIONS)
+def test_the_compiled_network_equals_its_layers(data, training, hops, how, monkeypatch):
+    batch = next(iter(node_continuum(data, scenario="data", hops=hops)))
+    compare(batch, training, monkeypatch, hops=hops, normalization=how)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_with_every_option_of_the_layers(data, training, name, monkeypatch):
+    batch = next(iter(node_continuum(data, scenario="data")))
+    compare(batch, training, monkeypatch, **OPTIONS[name])
+
+
+def test_diffusion_weights_and_batches_of_one(data, monkeypatch):
+    stream = node_continuum(data, scenario="data", hops=2, diffusion=True)
+    batch = next(iter(stream))
+    compare(batch, True, monkeypatch, hops=2)
+    compare(next(iter(batch)), True, monkeypatch, hops=2)
