@@ -151,7 +151,7 @@ def test_imports_point_backwards():
         ),
         (
             "learn/memory.py",
-            "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from evergraph.learn.learner import Learner",
+            "if False:  # as TYPE_CHECKING\n    from evergraph.learn.learner import Learner",
             "learn/memory imports",
         ),
         ("evaluate/metrics.py", "import_module('evergraph.datasets')", "evaluate/metrics imports"),
@@ -209,10 +209,13 @@ def test_each_equation_is_defined_once():
     outer = lambda node: isinstance(node, ast.Constant) and "cf,...pcg->" in str(node.value)  # noqa: E731
     assert functions_with(outer) == {"feature_graph/equations:feature_adjacency"}
     assert functions_with(called("leaky_relu")) == {"nn/attention:forward", "nn/blocks:activate"}
-    homes = {
-        "Eq. (5)": "feature_graph/equations:mean_coefficient",
-        "Eq. (9)": "nn/attention:forward",
+    shares = functions_with(called("mean_coefficient"))  # Eq. (5), for three layouts
+    assert shares == {
+        "feature_graph/neighborhoods:mean",
+        "feature_graph/neighborhoods:coefficients",
     }
-    assert functions_with(lambda n: isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)) >= {
-        homes["Eq. (5)"]
-    }
+    assert functions_with(called("linear")) == {"nn/layers:_map"}  # Eq. (8)
+    assert functions_with(called("collect")) == {
+        "nn/layers:forward",
+        "nn/blocks:forward",
+    }  # Eq. (7)

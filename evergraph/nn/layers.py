@@ -138,20 +138,30 @@ class FeatureTransform(nn.Module):
             own = _bag(graph.nodes, self.weight[:, : graph.planes].sum(1))
             out = own if out is None else out + own
         elif graph.message == "mean":
-            hop = graph.layout.neighbors.hop
-            mapped = graph.around.values.new_zeros(len(graph.around), len(self.weight))
-            for plane in range(graph.planes):
-                if hop is None:
-                    mapped = _bag(graph.around, self.weight[:, plane])
-                    break
-                mine = torch.nonzero(hop == plane + 1).squeeze(1)
-                rows = _bag(graph.around[mine], self.weight[:, plane])
-                mapped = mapped.index_add(0, mine, rows)
-            means = graph.layout.mean(mapped.unsqueeze(1), graph.weight, graph.total)
-            around = means.sum(1).squeeze(1)
+            around = self._mean_of_rows(graph)
             out = around if out is None else out + around
         assert out is not None
         return self._finish(out)
+
+    def _mean_of_rows(self, graph: SparseGraph) -> Tensor:
+        """`Σ_p W_p m_p`, each neighbor mapped by the W of its plane before the mean is taken."""
+        neighbors = graph.layout.neighbors
+        hop, components = neighbors.hop, neighbors.edge_components
+        out: Tensor | None = None
+        for component in range(components):
+            mapped = self.weight.new_zeros(len(graph.around), len(self.weight))
+            for number, plane in enumerate(range(component, graph.planes, components)):
+                if hop is None:
+                    mapped = _bag(graph.around, self.weight[:, plane])
+                    break
+                mine = torch.nonzero(hop == number + 1).squeeze(1)
+                rows = _bag(graph.around[mine], self.weight[:, plane])
+                mapped = mapped.index_add(0, mine, rows)
+            means = graph.layout.mean(mapped.unsqueeze(1), graph.weight, graph.total)
+            mine_of = means[:, component::components].sum(1).squeeze(1)
+            out = mine_of if out is None else out + mine_of
+        assert out is not None
+        return out
 
     def _finish(self, out: Tensor) -> Tensor:
         out = out if self.bias is None else out + self.bias

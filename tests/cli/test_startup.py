@@ -45,7 +45,8 @@ def test_importing_the_package_imports_nothing_heavy():
 
 def test_learning_never_imports_dynamo_or_pyg():
     code = (
-        "import sys\nfrom evergraph import FGN, Learner, Replay, Reservoir, Training, node_continuum\n"
+        "import sys\nfrom evergraph import FGN, Learner, Replay, Reservoir, Training\n"
+        "from evergraph import node_continuum\n"
         "from evergraph.datasets import load\ndata = load('generated')\n"
         "learner = Learner(FGN(data.graph.num_features), Replay(), Reservoir(50),\n"
         "                  Training(optimizer='adam', averaging=0.9))\n"
@@ -62,7 +63,8 @@ def test_progress_off_a_terminal_is_plain_lines():
         "import time\nfrom evergraph.cli import console\nconsole.LINE_SECONDS = 0.05\n"
         "with console.progress(False) as shown:\n"
         "    shown._next = 0\n    task = shown.add_task('learning', total=3)\n"
-        "    for i in range(3):\n        shown.update(task, completed=i + 1)\n        time.sleep(0.06)\n"
+        "    for i in range(3):\n        shown.update(task, completed=i + 1)\n"
+        "        time.sleep(0.06)\n"
     )
     done = python(code)
     assert done.stdout == ""

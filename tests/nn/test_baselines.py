@@ -6,7 +6,7 @@ from helpers import as_batch, as_sparse
 from torch.nn.functional import cross_entropy, layer_norm, relu
 
 from evergraph.feature_graph import Packed, condense
-from evergraph.graph import Neighbors
+from evergraph.graph import Neighbors, SparseRows
 from evergraph.nn import baseline
 from evergraph.nn.baselines import KINDS
 
@@ -124,7 +124,7 @@ def test_the_whole_network_is_made_of_pygs_layers(kind, weighed):
         neighbors = neighbors.with_weight(torch.rand(6))
     model = baseline(kind, 12, 3, hidden=(8, 5)).eval()
     edges, share = star(neighbors), shares(neighbors)
-    h = torch.cat([x, neighbors.features]).flatten(1) @ model.encoder.weight
+    h = torch.cat([x, neighbors.features]).flatten(1)
     for number, block in enumerate(model.blocks):
         if kind in ("mlp", "appnp"):
             h = h @ block.layer.weight[:, 0].T
@@ -143,11 +143,10 @@ def test_attention_weights_are_those_of_gatconv():
     x, neighbors = items()
     model = baseline("gat", 12, 3, hidden=(8,))
     attention = model.attentions[0]
-    own, around = model.encoder(x), model.encoder(neighbors.features)
-    found = attention(own, around, Packed(neighbors, 4, 1))
-    conv = GATConv(12, 8, bias=False, add_self_loops=False)
+    found = attention(x, neighbors.features, Packed(neighbors, 4, 1))
+    conv = GATConv(12, 12, bias=False, add_self_loops=False)
     with torch.no_grad():
-        conv.lin.weight.copy_(model.encoder.weight.T)
+        conv.lin.weight.copy_(torch.eye(12))  # ours scores nodes before the map
         conv.att_src.copy_(attention.neighbor.view(1, 1, -1))
         conv.att_dst.copy_(attention.center.view(1, 1, -1))
     h, edges = torch.cat([x, neighbors.features]).flatten(1), star(neighbors)[:, :6]
@@ -162,17 +161,38 @@ def test_vector_weights_have_a_mean_each(kind):
     model = baseline(kind, 12, 4, edge_components=2).eval()
     assert model(as_batch(x, both)).isfinite().all()
     if kind in ("gcn", "sage", "gat"):
-        graph = model.graph(model.encoder(x), model.encoder(both.features), Packed(both, 4, 1), 0)
+        graph = model.graph(x, both.features, Packed(both, 4, 1), 0)
         for component in range(2):
             one = baseline(kind, 12, 4)
             one.load_state_dict(
                 {k: v for k, v in model.state_dict().items() if "blocks" not in k}, strict=False
             )
             single = neighbors.with_weight(both.weight[:, component])
-            alone = one.graph(
-                model.encoder(x), model.encoder(single.features), Packed(single, 4, 1), 0
-            )
+            alone = one.graph(x, single.features, Packed(single, 4, 1), 0)
             assert torch.allclose(graph.mean[:, component], alone.mean[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("components", [1, 2])
+def test_sparse_rows_give_the_numbers_of_dense_features(kind, hops, components):
+    """Rows are mapped before the message is sent: the same logits and gradients."""
+    x, neighbors = items()
+    hop = torch.randint(1, hops + 1, (6,))
+    weight = torch.rand(6, components) if components > 1 else torch.rand(6)
+    dense = Neighbors(neighbors.features, neighbors.owner, hop, weight)
+    rows = SparseRows.from_dense(neighbors.features.squeeze(1))
+    model = baseline(kind, 12, 3, hops=hops, hidden=(8, 5), edge_components=components)
+    sparse = as_batch(SparseRows.from_dense(x.squeeze(1)), dense.with_features(rows))
+    found, expected = model(sparse), model(as_batch(x, dense))
+    assert torch.allclose(found, expected, atol=1e-5)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for loss, other in ((found, expected),):
+        g = torch.autograd.grad(loss.square().sum(), parameters, allow_unused=True)
+        h = torch.autograd.grad(other.square().sum(), parameters, allow_unused=True)
+        for one, two in zip(g, h, strict=True):
+            assert (one is None) == (two is None)
+            assert one is None or torch.allclose(one, two, atol=1e-4)
 
 
 def test_bad_input_is_named():
