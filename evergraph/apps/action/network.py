@@ -30,7 +30,7 @@ FGN_VALUES: dict[str, Any] = {
     "dropout": 0.1,
 }
 """The paper's sizes, with a band for W, as the authors' code has it."""
-DENSE: dict[str, Any] = {"kernels": None, "features": (12, 6), "activation": "softsign"}
+DENSE: dict[str, Any] = {"kernels": None, "widths": (12, 6), "activation": "softsign"}
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "fgn": {},
@@ -53,7 +53,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     # no graph: the window as one node
     "mlp": {
         "arrangement": "flat", "message": "none", "channels": (200, 200), "kernels": None,
-        "features": (1, 1),
+        "widths": (1, 1),
     },
     "cnn": {
         "arrangement": "signals", "message": "none", "channels": (32, 56, 104),
@@ -95,7 +95,8 @@ def network(
         features: F, the samples of an instant.
         seed: of the parameters.
         augment: change windows a little in training, see `Augmentation`.
-        settings: other values for `FGN`; `hops` and `together` of `neighborhoods`.
+        settings: other values for `FGN`, where `widths` is F after each layer; `hops` and
+            `together` of `neighborhoods`.
 
     Example:
         >>> model = network("fgn", Layout(("arm", "leg"), ("x", "y", "z"), 25.0), features=25)
@@ -110,9 +111,13 @@ def network(
     if augment:
         encoder.augmentation = Augmentation(triples(layout.channels))
     nodes, in_channels, num_features = encoder.out_shape
-    alone = nodes == 1
     places = neighborhoods(len(layout.sensors), hops, together)
-    values["places"] = torch.ones(1, 1, 1, dtype=torch.bool) if alone else places
+    values |= {
+        "features": values.pop("widths", None),
+        "places": places if nodes > 1 else places.new_ones(1, 1, 1),
+        "nodes": nodes,
+        "encoder": encoder,
+    }
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return FGN(num_features, in_channels=in_channels, nodes=nodes, encoder=encoder, **values)
+        return FGN(num_features, in_channels=in_channels, **values)

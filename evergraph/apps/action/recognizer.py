@@ -37,7 +37,6 @@ class RecognizerConfig:
         learn_batches: how many batches a new recording is learned in, at the least.
         replay_batches: batches from memory for each new one.
         lr, averaging: see `evergraph.learn.training.Training`.
-        dropout: rate after each layer; None takes the network's own.
         augment: change training windows a little, which helps with people not seen before.
         seed: of everything random.
     """
@@ -52,7 +51,6 @@ class RecognizerConfig:
     learn_batches: int = 60
     replay_batches: int = 2
     lr: float = 2e-3
-    dropout: float | None = None
     averaging: float = 0.95
     augment: bool = False
     seed: int = 0
@@ -104,9 +102,9 @@ class Recognizer:
         self.layout, self.config = layout, config
         self.activities = list(activities)
         self.windowing = Windowing(config.length, config.stride)
-        given = config.model, layout, self.windowing.features, config.seed, config.augment
+        sizes = layout, self.windowing.features
         self.learner = Learner(
-            network(*given, **({} if config.dropout is None else {"dropout": config.dropout})),
+            network(config.model, *sizes, config.seed, config.augment),
             Replay(),
             Reservoir(config.memory, config.memory_bytes, seed=config.seed),
             Training(
