@@ -28,10 +28,10 @@ bench: $(READY) ## the benchmarks; ratios land in results/
 	$(BIN)/evergraph bench growth --stream 1000000 --out results/bench_growth.json
 
 action: $(READY) ## the tables of action recognition; needs DSADS in $EVERGRAPH_DATA
-	$(BIN)/evergraph paper action --tables regular,lifelong,subjects,class,ablation \
+	$(BIN)/python -m experiments.action --tables regular,lifelong,subjects,class,ablation \
 		--search results/action_search.json --runs results/action_runs.jsonl --out results/action.json --pictures docs
-	$(BIN)/evergraph bench action --out results/action_bench.json
-	$(BIN)/evergraph bench action-stream --out results/action_stream.json
+	$(BIN)/python -m benchmarks.action --out results/action_bench.json
+	$(BIN)/python -m benchmarks.action_stream --out results/action_stream.json
 
 matching: $(READY) ## the experiments of feature matching; numbers land in results/
 	$(BIN)/evergraph match compare --out results/matching.json

@@ -147,20 +147,18 @@ def _lines(data: Recordings, rows: int) -> list[str]:
 
 
 def _resident(process: int) -> float:
-    for line in Path(str(STATUS).replace("self", str(process))).read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+    text = Path(str(STATUS).replace("self", str(process))).read_text()
+    return next((int(one.split()[1]) / 1024 for one in text.splitlines() if "VmRSS" in one), 0.0)
 
 
 def main(
     data: Annotated[str, typer.Option(help="Recordings; by default DSADS in --data-root.")] = "",
-    activity: Annotated[str, typer.Option(help="What to teach last.")] = "rowing",
-    subject: Annotated[str, typer.Option(help="Whose recording teaches it.")] = "p1",
+    activity: str = "rowing",
+    subject: str = "p1",
     seconds: Annotated[float, typer.Option(help="Recorded time to feed.")] = 3600.0,
-    speed: Annotated[float, typer.Option(help="How many times faster than real time.")] = 100.0,
+    speed: Annotated[float, typer.Option(help="Times real time.")] = 100.0,
     stride: Annotated[int, typer.Option(help="Samples between training windows.")] = 100,
-    epochs: Annotated[int, typer.Option(help="Passes over the known activities.")] = 3,
+    epochs: int = 3,
     data_root: DataRoot = None,
     as_json: AsJson = False,
     out: Out = None,

@@ -39,6 +39,7 @@ from evergraph.cli.console import AsJson, DataRoot, Out, complaints, progress, u
 from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.metrics import maximum_backward_forgetting
 from evergraph.evaluate.run import SCHEMA, Record, run, summarize
+from evergraph.extras import require
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.method import Method
@@ -66,25 +67,12 @@ Trial = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Config:
-    """What to run.
+    """What to run: a network, or `trees` and `ridge`, which see statistics of windows.
 
-    Attributes:
-        model: a name of `network.NETWORKS`; `trees` (ExtraTrees) or `ridge`, which see window
-            statistics.
-        split: `time`, the paper's, or `subjects`, who are left out.
-        left_out: the subjects to test on, for the split by subjects.
-        scenario: see `windows.schedule`.
-        method: `replay` or `finetune`; regular learning is `finetune` on shuffled windows.
-        memory: windows at the most.
-        length, stride, test_stride: samples; see `Windowing`.
-        batch_size: windows that come together.
-        epochs: passes of regular learning.
-        replay_batches, replay_batch_size: from memory for each new batch.
-        lr, averaging: see `Training`; the average follows every gradient step.
-        augment: change training windows a little, see `Augmentation`.
-        strength: of the ridge.
-        validation: take the test windows from the training part, to choose settings; of the split
-            in time.
+    `split` is the paper's, in time, or by the subjects `left_out`; `validation` takes the test
+    windows of the split in time from the training part. Length and strides are in samples, see
+    `Windowing`; `epochs` is for regular learning, which is `finetune` on shuffled windows, and
+    `strength` for the ridge. The average of the parameters follows every gradient step.
     """
 
     model: str = "fgn"
@@ -129,14 +117,7 @@ def divide(config: Config, data: Recordings) -> tuple[Recordings, Recordings]:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Windows to learn from and to test on, the same for all networks and seeds.
-
-    Attributes:
-        data: the recordings that the training windows are cut from.
-        train: windows.
-        windows: those, and after them the test windows.
-        subjects: of the test windows.
-    """
+    """Training recordings and windows, those followed by the test windows, and whose these are."""
 
     data: Recordings
     train: Windows
@@ -195,14 +176,9 @@ def network_learner(config: Config, data: Recordings, train: Windows, seed: int)
     model: Any = network(config.model, data.layout, features, seed, config.augment)
     model.encoder.update(train.x)
     training = Training(
-        optimizer="adam",
-        lr=config.lr,
-        steps=1,
-        replay_batches=config.replay_batches,
-        replay_batch_size=config.replay_batch_size,
-        averaging=config.averaging,
-        average_steps=True,
-    )
+        optimizer="adam", lr=config.lr, steps=1, replay_batches=config.replay_batches,
+        replay_batch_size=config.replay_batch_size, averaging=config.averaging, average_steps=True,
+    )  # fmt: skip
     memory = Reservoir(config.memory, seed=seed) if config.method == "replay" else None
     return Learner(model, methods[config.method](), memory, training, seed)
 
@@ -254,15 +230,10 @@ class Trees(Method):
     def prepare(self, learner: Learner) -> None:
         """Fit the trees, in an order that does not depend on the stream."""
         if self.forest is None:
-            try:
-                from sklearn.ensemble import ExtraTreesClassifier
-            except ImportError as error:
-                raise ValueError(
-                    "trees need scikit-learn: pip install evergraph[action]"
-                ) from error
             every = concatenate(self.items)
             every = every.select(every.node.argsort())
-            forest = ExtraTreesClassifier(n_estimators=200, random_state=self.seed)
+            trees = require("sklearn.ensemble", "action").ExtraTreesClassifier
+            forest = trees(n_estimators=200, random_state=self.seed)
             self.forest = forest.fit(_flat(every), every.target.numpy())
 
     def output(self, learner: Learner, batch: Batch) -> Tensor:
@@ -310,13 +281,9 @@ def compute(
 
 @dataclass(frozen=True)
 class Cell:
-    """One line of a table.
+    """One line of a table: a configuration and its runs, seeds or pairs of subjects left out.
 
-    Attributes:
-        table: one of `TABLES`.
-        config: what to run.
-        runs: how many: seeds, or pairs of subjects left out.
-        of_pairs: settings of their own for pairs left out; see `search_subjects`.
+    `of_pairs` holds settings of their own for such pairs, see `search_subjects`.
     """
 
     table: str
@@ -351,15 +318,10 @@ def cells(
     of_pairs: Mapping[tuple[str, ...], Mapping[str, Any]] | None = None,
     **changes: Any,
 ) -> list[Cell]:
-    """All cells of some tables.
+    """All cells of some tables, with that many runs each.
 
-    Args:
-        tables: some of `TABLES`.
-        seeds: runs of each cell.
-        rates: the learning rate of each network, see `best_rates`; parts of FGN take FGN's.
-        stream_rates: the same for streams.
-        of_pairs: for each network and pair of subjects, see `best_for_subjects`.
-        changes: other values for `Config`.
+    `rates` and `stream_rates` are of `best_rates` (parts of FGN take FGN's), `of_pairs` is of
+    `best_for_subjects`; `changes` are other values for `Config`.
     """
     unknown = set(tables) - set(TABLES)
     if unknown:
@@ -411,6 +373,8 @@ def fill(
     """Make all runs that are missing: first run of every cell, then the second, and so on."""
     known = read_runs(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.read_text().endswith("\n"):
+        path.write_text(path.read_text() + "\n")  # killed while writing
     ready: dict[tuple[object, ...], Prepared] = {}
     for number in range(max(cell.runs for cell in plan)):
         for cell in plan:
@@ -504,11 +468,6 @@ def best(
     return {key: dict(zip(names, values, strict=True)) for key, values in chosen.items()}
 
 
-def best_rates(trials: Iterable[Trial]) -> dict[str, float]:
-    """For each network of a search the best rate."""
-    return {m: one["lr"] for m, one in best(trials, lambda t: t["model"], "lr").items()}
-
-
 def search_subjects(
     data: Recordings, report: Report, known: Iterable[Trial] = ()
 ) -> Iterator[dict[str, Any]]:
@@ -534,6 +493,11 @@ def search_subjects(
                     "model": model, "left_out": list(pair), "tested_on": list(other), "lr": lr,
                     "augment": augment, "validation_accuracy": accuracy,
                 }  # fmt: skip
+
+
+def best_rates(trials: Iterable[Trial]) -> dict[str, float]:
+    """For each network of a search the best rate."""
+    return {name: one["lr"] for name, one in best(trials, lambda t: t["model"], "lr").items()}
 
 
 def best_for_subjects(trials: Iterable[Trial]) -> dict[tuple[str, ...], dict[str, Any]]:
@@ -582,21 +546,12 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    data: Annotated[
-        str | None,
-        typer.Option(help="Recordings, as for `action train`; default: DSADS in --data-root."),
-    ] = None,
+    data: Annotated[str, typer.Option(help="Recordings; by default DSADS in --data-root.")] = "",
     tables: Annotated[str, typer.Option(help=f"Which: {', '.join(TABLES)}.")] = "regular,lifelong",
     seeds: Annotated[int, typer.Option(min=1, help="How many runs of each cell.")] = 5,
-    runs: Annotated[
-        Path, typer.Option(help="Runs are written down here, and not made again.")
-    ] = Path("out/action_runs.jsonl"),
+    runs: Annotated[Path, typer.Option(help="Runs so far.")] = Path("out/action_runs.jsonl"),
     search: Annotated[
-        Path | None,
-        typer.Option(
-            help="Take the settings of each network from this file; what is not there is "
-            "searched on validation windows first and written."
-        ),
+        Path | None, typer.Option(help="Settings found on validation windows.")
     ] = None,
     pictures: Annotated[Path | None, typer.Option(help="Folder for the pictures.")] = None,
     only_show: Annotated[bool, typer.Option(help="Make no runs, show those at hand.")] = False,
@@ -608,13 +563,13 @@ def main(
 
     The paper's WARD is not available everywhere, so the default is DSADS: five sensors too, but
     19 activities. FGN, GAT, GCN, APPNP, MLP, a CNN, ExtraTrees and a ridge regression are run on
-    the same windows. --out gets one JSON cell per line of the tables, and a .md beside it. A run
-    that was stopped continues where it was.
+    the same windows. Runs in --runs are not made again. Settings that --search does not hold are
+    searched first and written there. --out gets one JSON cell per line, and a .md beside it.
     """
     evidence = provenance()
     use_threads(1)
     with complaints(), progress(as_json) as shown:
-        recordings = load(str(data or _dsads(data_root)))
+        recordings = load(data or _dsads(data_root))
         task = shown.add_task("", total=None)
 
         def report(name: str, seen: int, total: int) -> None:
@@ -640,13 +595,13 @@ def main(
     typer.echo(json.dumps(found, indent=1) if as_json else text)
 
 
-def _dsads(data_root: Path | None) -> Path:
+def _dsads(data_root: Path | None) -> str:
     if data_root is None or not (data_root / DSADS).is_file():
         raise ValueError(
             f"DSADS was not found: name a folder that holds {DSADS} with --data-root (or "
             "EVERGRAPH_DATA), or recordings with --data"
         )
-    return data_root / DSADS
+    return str(data_root / DSADS)
 
 
 if __name__ == "__main__":

@@ -311,6 +311,12 @@ def test_networks_without_a_graph_are_plain_stacks_of_layers():
     torch.testing.assert_close(cnn(as_batch(x)), pooled @ cnn.head.weight[0] + cnn.head.bias)
 
 
+def test_a_pooled_head_needs_dense_features_of_items():
+    for settings in ({"layer": "broadcast"}, {"layer": "transform", "head": "pairs"}):
+        with pytest.raises(ValueError, match="pooled reads dense features"):
+            FGN(5, pooled=True, **settings)
+
+
 def test_unknown_networks_are_named():
     with pytest.raises(ValueError, match="model must be one of fgn"):
         network("lstm", LAYOUT, 10)
