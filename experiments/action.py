@@ -1,8 +1,8 @@
 """The paper's tables of action recognition: `python -m experiments.action`.
 
 A cell is a network, a split, a scenario and a method over several seeds: what
-`evergraph.evaluate.run` returns, and the table it belongs to. Runs are written down one by one, so
-that a job that was stopped continues.
+`evergraph.evaluate.run` returns, and the table it belongs to. Every run is saved, so that a job
+that was stopped can be resumed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A trained recognizer in a folder: it predicts, and goes on learning without the old data."""
+"""A trained recognizer in a folder: it predicts, and learns more without the old data."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import Finetune, Replay
 from evergraph.learn.training import Training
+from evergraph.stream.schedule import Schedule, shuffled
 
 FILE = "recognizer.safetensors"
 CHUNK = 100
@@ -30,7 +31,7 @@ class RecognizerConfig:
     Attributes:
         model: a name of `network.NETWORKS`.
         length, stride: of windows, in samples.
-        memory: windows that are kept to go on learning.
+        memory: windows that are kept to continue learning.
         memory_bytes: bytes that they may take, or None.
         batch_size: windows that are learned together.
         epochs: passes over the recordings in training.
@@ -77,7 +78,7 @@ class Score:
 
 
 class Recognizer:
-    """Learns activities from recordings and tells them apart.
+    """Learns activities from recordings and recognizes them.
 
     Args:
         layout: sensors, channels and rate.
@@ -149,18 +150,16 @@ class Recognizer:
             self.learner.model.encoder.update(windows.x)
         self.activities = activities
         rng, size = np.random.default_rng(self.config.seed), self.config.batch_size
-        batches = -(-len(windows) // size)
-        passes = epochs or -(-self.config.learn_batches // batches)
+        passes = epochs or -(-self.config.learn_batches // -(-len(windows) // size))
+        every = torch.arange(len(windows))
+        order = Schedule.from_groups({str(i): shuffled(every, rng) for i in range(passes)}, size)
         again = Replay(store=False) if self.learner.classes else Finetune()
-        first, done = self.learner.method, 0
-        total = passes * batches
+        first = self.learner.method
         try:
-            for number in range(passes):
+            for done, (index, number) in enumerate(zip(order.batches, order.tasks, strict=True)):
                 self.learner.method = again if number else first  # memory takes every window once
-                for index in torch.from_numpy(rng.permutation(len(windows))).split(size):
-                    self.learner.observe(windows.batch(index))
-                    done += 1
-                    report(done, total)
+                self.learner.observe(windows.batch(index))
+                report(done + 1, len(order))
         finally:
             self.learner.method = first
         return windows.skipped
