@@ -1,4 +1,4 @@
-"""A recognizer at work: fed by a pipe faster than real time, and taught a new activity."""
+"""A recognizer at work, taught and fed by a pipe: `python -m benchmarks.action_stream --json`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
+from rich.table import Table
 
-from evergraph.apps.action.recognizer import Recognizer, Settings
-from evergraph.apps.action.recording import Recordings
-from evergraph.apps.action.windows import split_in_time
 from benchmarks.measure import STATUS
+from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
+from evergraph.apps.action.recording import Recordings
+from evergraph.apps.action.sources import load
+from evergraph.apps.action.windows import split_in_time
+from evergraph.cli.console import AsJson, DataRoot, Out, complaints, publish, use_threads
+from evergraph.evaluate.evidence import provenance
 
 TICK = 0.02  # seconds between two writes to the pipe
 
@@ -26,8 +31,7 @@ def teach(
     data: Recordings,
     activity: str,
     subject: str,
-    settings: Settings,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    config: RecognizerConfig,
 ) -> tuple[dict[str, Any], Recognizer]:
     """Train without an activity, then learn it from one recording of one subject.
 
@@ -38,16 +42,16 @@ def teach(
     train, test = split_in_time(data)
     if activity not in data.activities or subject not in data.subjects:
         raise ValueError(f"no recording of {activity!r} by {subject!r} among the data")
-    recognizer = Recognizer(data.layout, settings=settings)
+    recognizer = Recognizer(data.layout, config=config)
     known = [r for r in train.recordings if r.activity != activity]
-    recognizer.learn(known, settings.epochs, report=report)
+    recognizer.learn(known, config.epochs)
     others = [r for r in test.recordings if r.activity != activity]
     new = [r for r in test.recordings if r.activity == activity]
     own = [r for r in new if r.subject == subject]
     before = recognizer.evaluate(others).recall
     lesson = [r for r in train.recordings if r.activity == activity and r.subject == subject]
     start = time.process_time()
-    recognizer.learn(lesson, report=report)
+    recognizer.learn(lesson)
     seconds = time.process_time() - start
     after = recognizer.evaluate(test.recordings).recall
     kept = [after[name] for name in before]
@@ -69,14 +73,13 @@ def pipe(
     data: Recordings,
     seconds: float = 3600.0,
     speed: float = 100.0,
-    report: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Feed `evergraph action predict` through a pipe, at a multiple of real time.
 
     Lag is the time from the moment at which the last sample that a prediction needs was written
     to the moment at which its line is read.
     """
-    rate, length = data.layout.rate, Recognizer.load(model).settings.length
+    rate, length = data.layout.rate, Recognizer.load(model).config.length
     rows = int(seconds * rate)
     lines = _lines(data, rows)
     command = [sys.executable, "-m", "evergraph", "action", "predict", str(model), "-"]
@@ -107,7 +110,6 @@ def pipe(
         child.stdin.flush()
         if sent // (rows // 20) != due // (rows // 20):
             resident.append(_resident(child.pid))
-            report(due, rows)
         sent = due
         time.sleep(TICK)
     child.stdin.close()
@@ -145,7 +147,41 @@ def _lines(data: Recordings, rows: int) -> list[str]:
 
 
 def _resident(process: int) -> float:
-    for line in Path(str(STATUS).replace("self", str(process))).read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+    text = Path(str(STATUS).replace("self", str(process))).read_text()
+    return next((int(one.split()[1]) / 1024 for one in text.splitlines() if "VmRSS" in one), 0.0)
+
+
+def main(
+    data: Annotated[str, typer.Option(help="Recordings; by default DSADS in --data-root.")] = "",
+    activity: str = "rowing",
+    subject: str = "p1",
+    seconds: Annotated[float, typer.Option(help="Recorded time to feed.")] = 3600.0,
+    speed: Annotated[float, typer.Option(help="Times real time.")] = 100.0,
+    stride: Annotated[int, typer.Option(help="Samples between training windows.")] = 100,
+    epochs: int = 3,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Teach a trained model one new activity, then feed it an hour of samples through a pipe."""
+    use_threads(1)
+    config = RecognizerConfig(stride=stride, epochs=epochs)
+    with complaints(), tempfile.TemporaryDirectory() as folder:
+        recordings = load(data or str((data_root or Path()) / "dsads" / "dsads_int16.npz"))
+        lesson, recognizer = teach(recordings, activity, subject, config)
+        recognizer.save(Path(folder))
+        stream = pipe(Path(folder), recordings, seconds, speed)
+    about = {"stride": stride, "epochs": epochs, "seed": config.seed, "data": recordings.name}
+    result = {**provenance(), "config": about, "lesson": lesson, "pipe": stream}
+
+    def table() -> Table:
+        shown = Table("what", "value", title="A recognizer at work")
+        for name, value in {**lesson, **stream}.items():
+            shown.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+        return shown
+
+    publish(result, as_json, out, table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

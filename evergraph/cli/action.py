@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from evergraph.cli.action_output import draw, line, remark, tell
+from evergraph.cli.action_output import draw, line, remark, report_score
 from evergraph.cli.console import AsJson, complaints, progress, use_threads
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 action = typer.Typer(
     no_args_is_help=True,
-    help="Recognize activities from body-worn sensors, and go on learning new ones.",
+    help="Recognize activities from body-worn sensors, and continue to learn new ones.",
 )
 
 Data = Annotated[
@@ -50,21 +51,15 @@ LeaveOut = Annotated[str, typer.Option(help="Subjects to hold back instead, sepa
 def train(
     data: Data,
     out: Annotated[Path, typer.Option(help="The model folder to write.")] = Path("action_model"),
-    model: Annotated[
-        str, typer.Option(help="fgn, gat, gcn, appnp, mlp, cnn, or another network.")
-    ] = "fgn",
+    model: Annotated[str, typer.Option(help="fgn, gat, gcn, appnp, mlp, cnn, ...")] = "fgn",
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the recordings.")] = 2,
     length: Annotated[int, typer.Option(help="Samples in a window: two instants.")] = 50,
     stride: Annotated[int, typer.Option(help="Samples from one window to the next.")] = 25,
-    memory: Annotated[int, typer.Option(help="Windows kept to go on learning.")] = 5000,
-    memory_bytes: Annotated[
-        int | None, typer.Option(help="Bytes that they may take, if that is less.")
-    ] = None,
-    disturb: Annotated[
+    memory: Annotated[int, typer.Option(help="Windows kept to continue learning.")] = 5000,
+    memory_bytes: Annotated[int | None, typer.Option(help="Bytes that they may take.")] = None,
+    augment: Annotated[
         bool,
-        typer.Option(
-            help="Turn, amplify and drop sensors a little while training: for people not seen yet."
-        ),
+        typer.Option(help="Turn, amplify and drop sensors in training: for people not seen yet."),
     ] = False,
     rate: Rate = None,
     split: Split = "time",
@@ -77,28 +72,31 @@ def train(
 
     A first try without any data: `evergraph action train generated`.
     """
-    from evergraph.apps.action.recognizer import Recognizer, Settings
-    from experiments.action_figures import confusion_matrix
+    from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
+    from evergraph.apps.action.sources import load
+    from evergraph.evaluate.figures import confusion_matrix
 
     use_threads(threads)
     with complaints(), progress(as_json) as shown:
-        everything = _load(data, rate, shown)
+        with _step(shown, f"reading {data}") as report:
+            everything = load(data, rate, report)
         training, testing = _divide(everything, split, leave_out)
         known, notes = _known(training, testing, length)
-        settings = Settings(
+        config = RecognizerConfig(
             model=model, epochs=epochs, length=length, stride=stride, memory=memory,
-            memory_bytes=memory_bytes, disturb=disturb, seed=seed,
+            memory_bytes=memory_bytes, augment=augment, seed=seed,
         )  # fmt: skip
-        out.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the work
-        recognizer = Recognizer(everything.layout, known, settings)
-        skipped = _learn(recognizer, list(training.recordings), epochs, False, shown)
+        out.mkdir(parents=True, exist_ok=True)  # fail before the work if it cannot be written
+        recognizer = Recognizer(everything.layout, known, config)
+        with _step(shown, "learning") as report:
+            skipped = recognizer.learn(training.recordings, epochs, report=report)
         recognizer.save(out)
         score = None
         if testing is not None:
             score = recognizer.evaluate([r for r in testing.recordings if r.activity in known])
             confusion_matrix(score.confusion, score.activities, out / "confusion.png")
             (out / "score.json").write_text(json.dumps(asdict(score), indent=1) + "\n")
-    tell(
+    report_score(
         {"model": str(out), "notes": [*everything.notes, *notes], "skipped": skipped},
         score,
         as_json,
@@ -118,19 +116,23 @@ def evaluate(
 ) -> None:
     """Test a model on recordings with known activities: accuracy, recall and precision."""
     from evergraph.apps.action.recognizer import Recognizer, same_layout
-    from experiments.action_figures import confusion_matrix
+    from evergraph.apps.action.sources import load
+    from evergraph.evaluate.figures import confusion_matrix
 
     use_threads(1)
     with complaints(), progress(as_json) as shown:
         recognizer = Recognizer.load(model)
-        found = _load(data, rate or recognizer.layout.rate, shown)
+        with _step(shown, f"reading {data}") as report:
+            found = load(data, rate or recognizer.layout.rate, report)
         everything = same_layout(found, recognizer.layout)
         _, testing = _divide(everything, split, leave_out)
         score = recognizer.evaluate((testing or everything).recordings)
         if picture is not None:
             picture.parent.mkdir(parents=True, exist_ok=True)
             confusion_matrix(score.confusion, score.activities, picture)
-    tell({"model": str(model), "notes": list(everything.notes)}, score, as_json, everything.name)
+    report_score(
+        {"model": str(model), "notes": list(everything.notes)}, score, as_json, everything.name
+    )
 
 
 @action.command("predict")
@@ -141,12 +143,10 @@ def predict(
         typer.Argument(help="CSV or Parquet with `time` and `sensor.channel` columns, or - ."),
     ] = "-",
     stride: Annotated[float, typer.Option(help="Seconds from one prediction to the next.")] = 1.0,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw the recording as colored bands here.")
-    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw colored bands here.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what is going on, one line per window: time, activity, probability.
+    """Predict activities, one line per window: time, activity, probability.
 
     Reads standard input as the samples come if FILE is - or left out; each line is written as
     soon as its window and two thirds of a second more have come. A sensor that drops out is named
@@ -178,24 +178,14 @@ def predict(
 @action.command("learn")
 def learn(
     model: Model,
-    file: Annotated[
-        Path, typer.Argument(help="A labelled recording, CSV or Parquet; or a folder.")
-    ],
-    activity: Annotated[
-        str, typer.Option(help="What it shows, if neither a column nor its name tells.")
-    ] = "",
-    epochs: Annotated[
-        int | None, typer.Option(min=1, help="Passes over the new recording.")
-    ] = None,
-    rescale: Annotated[
-        bool, typer.Option(help="Let the scale of the signals follow the new recording too.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write to another folder and leave MODEL as it is.")
-    ] = None,
+    file: Annotated[Path, typer.Argument(help="A labeled recording, CSV or Parquet, or a folder.")],
+    activity: Annotated[str, typer.Option(help="What it shows, if the file does not tell.")] = "",
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the recording.")] = None,
+    rescale: Annotated[bool, typer.Option(help="Update the scale of the signals too.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Another folder to write to.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on learning from a new recording: a new activity, or a new person, without the old data.
+    """Continue learning from a new recording: a new activity or person, without the old data.
 
     Old windows are replayed from the model's own memory. The folder is replaced in one step at
     the end; if anything fails before, it stays as it was.
@@ -207,22 +197,16 @@ def learn(
         recognizer = Recognizer.load(model)
         recordings, notes = _lesson(file, recognizer, activity)
         known = set(recognizer.activities)
-        skipped = _learn(recognizer, recordings, epochs, rescale, shown)
+        with _step(shown, "learning") as report:
+            skipped = recognizer.learn(recordings, epochs, rescale, report)
         recognizer.save(out or model)
     fresh = [name for name in recognizer.activities if name not in known]
     result = {
         "model": str(out or model), "recordings": len(recordings), "skipped": skipped,
         "new_activities": fresh, "activities": recognizer.activities, "notes": notes,
     }  # fmt: skip
-    if as_json:
-        typer.echo(json.dumps(result, indent=1))
-        return
-    console = Console()
     what = f"new: {', '.join(fresh)}" if fresh else "no new activity"
-    console.print(f"Learned {len(recordings)} recordings ({what}); {skipped} were too short.")
-    for note in notes:
-        console.print(note, style="dim")
-    console.print(f"The model is in {out or model}/", style="dim")
+    report_score(result, None, as_json, f"Learned {len(recordings)} recordings ({what}).")
 
 
 def _lesson(file: Path, recognizer: Recognizer, activity: str) -> tuple[list[Recording], list[str]]:
@@ -245,12 +229,12 @@ def _lesson(file: Path, recognizer: Recognizer, activity: str) -> tuple[list[Rec
     return recordings, notes
 
 
-def _load(data: str, rate: float | None, shown: Any) -> Recordings:
-    from evergraph.apps.action.sources import load
-
-    task = shown.add_task(f"reading {data}", total=None)
+@contextmanager
+def _step(shown: Any, text: str) -> Iterator[Callable[[int, int], None]]:
+    """A line of the progress display, while it lasts."""
+    task = shown.add_task(text, total=None)
     try:
-        return load(data, rate, lambda done, total: shown.update(task, completed=done, total=total))
+        yield lambda done, total: shown.update(task, completed=done, total=total)
     finally:
         shown.remove_task(task)
 
@@ -282,24 +266,6 @@ def _known(
     only = sorted({one.activity for one in held} - known)
     note = f"Not tested, because nothing like it is left to learn from: {', '.join(only)}"
     return tuple(name for name in training.activities if name in known), [note] if only else []
-
-
-def _learn(
-    recognizer: Recognizer,
-    recordings: list[Recording],
-    epochs: int | None,
-    rescale: bool,
-    shown: Any,
-) -> int:
-    task = shown.add_task("learning", total=None)
-
-    def report(done: int, total: int) -> None:
-        shown.update(task, completed=done, total=total)
-
-    try:
-        return recognizer.learn(recordings, epochs, rescale, report)
-    finally:
-        shown.remove_task(task)
 
 
 def _open(file: str) -> tuple[Any, str]:

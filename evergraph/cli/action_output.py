@@ -33,7 +33,7 @@ def remark(follower: Any, source: str, recognizer: Recognizer) -> None:
     """What was odd about a recording, on standard error."""
     console = Console(stderr=True)
     if follower is None:
-        seconds = recognizer.settings.length / recognizer.layout.rate
+        seconds = recognizer.config.length / recognizer.layout.rate
         console.print(f"{source} is shorter than one window of {seconds:g} s.", style="yellow")
         return
     if follower.degraded:
@@ -48,25 +48,40 @@ def remark(follower: Any, source: str, recognizer: Recognizer) -> None:
 def draw(
     kept: list[Prediction], file: str, recognizer: Recognizer, step: int, picture: Path
 ) -> None:
-    """Bands of what was told, and of what was true if the file has a column for it."""
+    """A recording as colored bands: what was predicted, and what was true if the file tells."""
+    import matplotlib as mpl
     import numpy as np
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     from evergraph.apps.action.csv_stream import read_file
-    from experiments.action_figures import bands
 
+    config, rate = recognizer.config, recognizer.layout.rate
     time = [made.time for made in kept]
-    true = [""] * len(kept)
+    bands = [("predicted", [made.activity for made in kept])]
     if file != "-":
         header, block = read_file(Path(file))
         if header.label >= 0:
-            middle = np.array(time) + recognizer.settings.length / recognizer.layout.rate / 2
+            middle = np.array(time) + config.length / rate / 2
             place = np.clip(np.searchsorted(block.time, middle), 0, len(block.time) - 1)
-            true = [block.labels[i] for i in place]
-    bands(time, [made.activity for made in kept], true, step / recognizer.layout.rate, picture)
+            bands.append(("true", [block.labels[i] for i in place]))
+    names = sorted({name for _, labels in bands for name in labels if name})
+    color = {name: mpl.colormaps["tab20"](i % 20) for i, name in enumerate(names)}
+    figure = Figure(figsize=(9, 1.4 + 0.5 * len(bands)), layout="constrained")
+    axes = figure.add_subplot()
+    for row, (_, labels) in enumerate(bands):
+        for start, label in zip(time, labels, strict=True):
+            if label:
+                axes.broken_barh([(start, step / rate)], (row - 0.4, 0.8), facecolor=color[label])
+    axes.set_yticks(range(len(bands)), [name for name, _ in bands])
+    axes.set(xlabel="seconds", xlim=(min(time), max(time) + step / rate))
+    handles = [Patch(color=color[name], label=name) for name in names]
+    figure.legend(handles=handles, loc="outside upper center", ncols=6, fontsize=8)
+    figure.savefig(picture, dpi=120)
 
 
-def tell(about: dict[str, Any], score: Score | None, as_json: bool, title: str) -> None:
-    """How well a model does, activity by activity, and what was odd."""
+def report_score(about: dict[str, Any], score: Score | None, as_json: bool, title: str) -> None:
+    """How well a model does, activity by activity, and notes; the title if there is no score."""
     if as_json:
         found = {} if score is None else asdict(score)
         typer.echo(json.dumps({**about, **found}, indent=1))
@@ -79,6 +94,8 @@ def tell(about: dict[str, Any], score: Score | None, as_json: bool, title: str) 
         for name, recall in score.recall.items():
             table.add_row(escape(name), f"{recall:.3f}", f"{score.precision[name]:.3f}")
         console.print(table)
+    else:
+        console.print(escape(title))
     if about.get("skipped"):
         console.print(f"{about['skipped']} recordings were shorter than a window.", style="yellow")
     for note in about["notes"]:

@@ -52,6 +52,24 @@ def accuracy_matrix(result: Mapping[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
+def confusion_matrix(confusion: Sequence[Sequence[int]], names: Sequence[str], path: Path) -> None:
+    """Which class is taken for which: rows are true, columns predicted, shares in percent."""
+    counts = np.array(confusion, dtype=float)
+    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    size = max(4.0, 0.42 * len(names) + 2)
+    figure = Figure(figsize=(size, size), layout="constrained")
+    axes = figure.add_subplot()
+    axes.imshow(share, vmin=0, vmax=1, cmap="Blues")
+    for (row, column), value in np.ndenumerate(share):
+        if value >= 0.005:
+            color, text = "white" if value > 0.6 else "black", f"{100 * value:.0f}"
+            axes.text(column, row, text, ha="center", va="center", color=color, fontsize=7)
+    axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set(xlabel="predicted", ylabel="true")
+    figure.savefig(path, dpi=120)
+
+
 def curves(
     lines: Mapping[str, Sequence[Sequence[float]]],
     across: str,

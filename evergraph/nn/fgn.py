@@ -59,7 +59,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class Encoder(Protocol):
-    """From the features of an item as they come to the nodes that layers see."""
+    """From the features of an item as they come to the nodes that layers see.
+
+    One that changes the number of nodes says how many it takes in a further attribute, `in_nodes`.
+    """
 
     in_shape: tuple[int, int]  # C and F of what it takes
 
@@ -108,7 +111,7 @@ class FGN(nn.Module):
         nodes: S, if the nodes of an item have fixed places and are read side by side; None takes
             their mean.
         encoder: see `Encoder`.
-        centered, sparse_gradient: see `nn.heads.Readout`.
+        centered, sparse_gradient, pooled: see `nn.heads.Readout`; pooled needs dense features.
 
     Example:
         >>> from evergraph.stream import node_continuum
@@ -149,6 +152,7 @@ class FGN(nn.Module):
         encoder: nn.Module | None = None,
         centered: bool = True,
         sparse_gradient: bool = False,
+        pooled: bool = False,
     ) -> None:
         super().__init__()
         inferred = "transform" if features else "convolution" if kernels else "broadcast"
@@ -168,6 +172,10 @@ class FGN(nn.Module):
                     f"{name} must name one number per layer, got {len(sizes)} for "
                     f"{len(channels)} layers"
                 )
+        if pooled and (layer == "broadcast" or head != "items"):
+            raise ValueError(
+                f"pooled reads dense features of items, got layer {layer!r} and head {head!r}"
+            )
         if layer == "broadcast" and message != "feature-graph":
             raise ValueError(
                 f"broadcast layers collect from a feature graph, got message {message!r}; use "
@@ -226,7 +234,8 @@ class FGN(nn.Module):
             several = layer in ("transform", "convolution") or message == "mean"
             for shape in shapes[: len(channels) if several else 1]:
                 self.attentions.append(FeatureAttention(*shape, learned, scaled=scaled_attention))
-        self.head: Any = _head(head, shapes[-1], num_outputs, nodes, centered, sparse_gradient)
+        options = (centered, sparse_gradient, pooled)
+        self.head: Any = _head(head, shapes[-1], num_outputs, nodes, *options)
 
     @classmethod
     def preset(cls, name: str, num_features: int, num_outputs: int, **changes: Any) -> FGN:
@@ -251,7 +260,7 @@ class FGN(nn.Module):
             self.hops,
             condensable=alone and fixed and self.teleport == 1,
             shape=self.in_shape if self.encoder is None else self.encoder.in_shape,
-            nodes=nodes,
+            nodes=getattr(self.encoder, "in_nodes", nodes),
             edge_components=self.edge_components,
         )
 
@@ -463,9 +472,10 @@ def _head(
     nodes: int | None,
     centered: bool,
     sparse_gradient: bool,
+    pooled: bool,
 ) -> Head:
     if name == "pairs":
         return PairReadout(*shape, outputs)
     if name == "embedding":
         return Embedding()
-    return Readout(*shape, outputs, nodes, centered, sparse_gradient)
+    return Readout(*shape, outputs, nodes, centered, sparse_gradient, pooled)

@@ -46,6 +46,8 @@ class Readout(nn.Module):
         centered: measure from the absent value.
         sparse_gradient: let `FGN` give the weight a sparse gradient where it runs compiled, so
             that a step costs the same for any F; for optimizers that accept it, such as SGD.
+        pooled: read the mean and the largest of the features of a channel in place of all of
+            them, as for signals in which something may happen at any time.
     """
 
     def __init__(
@@ -56,16 +58,19 @@ class Readout(nn.Module):
         nodes: int | None = 1,
         centered: bool = True,
         sparse_gradient: bool = False,
+        pooled: bool = False,
     ) -> None:
         super().__init__()
         if sparse_gradient and not centered:
             raise ValueError("sparse_gradient needs centered=True: column sums touch every weight")
+        channels, features = (2 * channels, 1) if pooled else (channels, features)
         channels = channels * (nodes or 1)
         self.weight = nn.Parameter(
             uniform(channels * features, outputs).view(features, channels, -1)
         )
         self.bias = nn.Parameter(torch.zeros(outputs))
         self.nodes, self.centered, self.sparse_gradient = nodes, centered, sparse_gradient
+        self.pooled = pooled
 
     @property
     def outputs(self) -> int:
@@ -77,6 +82,8 @@ class Readout(nn.Module):
         if support is None:
             if self.centered:
                 y = y - absent.unsqueeze(-1)
+            if self.pooled:
+                y = torch.cat([y.mean(-1, keepdim=True), y.amax(-1, keepdim=True)], dim=-2)
             if y.dim() == 4:
                 y = y.mean(1) if self.nodes is None else y.flatten(1, 2)
             return torch.einsum("bcf,fck->bk", y, self.weight) + self.bias
@@ -96,7 +103,7 @@ class Readout(nn.Module):
 
     def extra_repr(self) -> str:
         """What the shapes of the parameters do not tell."""
-        return f"nodes={self.nodes}, centered={self.centered}"
+        return f"nodes={self.nodes}, centered={self.centered}, pooled={self.pooled}"
 
 
 class PairReadout(nn.Module):

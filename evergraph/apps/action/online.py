@@ -86,7 +86,7 @@ class Follower:
     def _complete_windows(self) -> list[tuple[float, Array]]:
         """Start and samples of every complete window; each is returned once."""
         found: list[tuple[float, Array]] = []
-        length = self.recognizer.settings.length
+        length = self.recognizer.config.length
         self._advance(self._skip)
         while len(self._samples) >= length:
             window = self._samples[:length]
@@ -107,13 +107,13 @@ class Follower:
         """Predict all windows as one batch, which costs less than one at a time."""
         if not windows:
             return []
-        layout, length = self.recognizer.layout, self.recognizer.settings.length
+        layout, length = self.recognizer.layout, self.recognizer.config.length
         samples = np.stack([window for _, window in windows]).astype(np.float32)
         samples = samples.reshape(len(windows), length, *layout.shape)
         gone = ~np.isfinite(samples)
         lost = np.asarray(gone.any((1, 3)))
         if lost.any():
-            mean = self.recognizer.learner.model.scaling.mean.numpy()
+            mean = self.recognizer.learner.model.encoder.mean.numpy()
             samples = np.where(gone, mean, samples)
             self.degraded += int(lost.any(1).sum())
         first = length * np.arange(len(windows))

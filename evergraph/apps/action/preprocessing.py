@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from evergraph.apps.action.windows import INSTANTS
 
 AXES = "xyz"
+Arrangement = Literal["sensors", "flat", "signals"]
+ARRANGEMENTS: tuple[str, ...] = get_args(Arrangement)
 
 
 def triples(channels: Sequence[str]) -> tuple[tuple[int, int, int], ...]:
@@ -75,9 +78,16 @@ class Standardize(nn.Module):
     Args:
         sensors: S.
         channels: C.
+        features: F.
+        arrangement: of the result: `sensors` leaves windows as they are, `(B, 2 S, C, F)`; `flat`
+            has one node with all numbers, `(B, 1, 1, 2 S C F)`; `signals` one node with all
+            channels, the two instants side by side, `(B, 1, S C, 2 F)`.
+
+    Attributes:
+        in_shape, in_nodes: C and F, and 2 S, of the windows.
 
     Example:
-        >>> scaling = Standardize(sensors=1, channels=1)
+        >>> scaling = Standardize(sensors=1, channels=1, features=2)
         >>> scaling.update(torch.tensor([[[[1.0, 3.0]], [[5.0, 7.0]]]]))
         >>> scaling(torch.full((1, 2, 1, 2), 4.0)).flatten()
         tensor([0., 0., 0., 0.])
@@ -88,11 +98,28 @@ class Standardize(nn.Module):
     square: Tensor
     augmentation: Augmentation | None = None
 
-    def __init__(self, sensors: int, channels: int) -> None:
+    def __init__(
+        self, sensors: int, channels: int, features: int, arrangement: Arrangement = "sensors"
+    ) -> None:
         super().__init__()
+        if arrangement not in ARRANGEMENTS:
+            known = ", ".join(ARRANGEMENTS)
+            raise ValueError(f"arrangement must be one of {known}, got {arrangement!r}")
+        self.arrangement = arrangement
+        self.in_shape, self.in_nodes = (channels, features), INSTANTS * sensors
         self.register_buffer("count", torch.zeros(()))
         self.register_buffer("mean", torch.zeros(sensors, channels))
         self.register_buffer("square", torch.zeros(sensors, channels))
+
+    @property
+    def out_shape(self) -> tuple[int, int, int]:
+        """Nodes, channels and features of the result."""
+        nodes, (channels, features) = self.in_nodes, self.in_shape
+        if self.arrangement == "flat":
+            return 1, 1, nodes * channels * features
+        if self.arrangement == "signals":
+            return 1, nodes // INSTANTS * channels, INSTANTS * features
+        return nodes, channels, features
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
@@ -119,12 +146,21 @@ class Standardize(nn.Module):
         return found.masked_fill(found < 1e-6, 1.0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Standardize windows `(B, 2 S, C, F)`."""
-        shape = (1, INSTANTS * self.mean.shape[0], self.mean.shape[1], 1)
+        """Standardize windows `(B, 2 S, C, F)` and arrange them."""
+        shape = (1, self.in_nodes, self.in_shape[0], 1)
         mean, deviation = (
             part.repeat(INSTANTS, 1).view(shape) for part in (self.mean, self.deviation)
         )
         scaled: Tensor = (x - mean) / deviation
         if self.training and self.augmentation is not None:
             scaled = self.augmentation(scaled)
-        return scaled
+        if self.arrangement == "flat":
+            return scaled.flatten(1)[:, None, None]
+        return signals(scaled).unsqueeze(1) if self.arrangement == "signals" else scaled
+
+
+def signals(x: Tensor) -> Tensor:
+    """Windows `(B, 2 S, C, F)` as signals in time, `(B, S * C, 2 F)`."""
+    size, nodes, channels, features = x.shape
+    halves = x.view(size, INSTANTS, nodes // INSTANTS, channels, features)
+    return halves.permute(0, 2, 3, 1, 4).reshape(size, -1, INSTANTS * features)

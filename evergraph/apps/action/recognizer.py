@@ -1,17 +1,16 @@
-"""A trained recognizer in a folder: it predicts, and goes on learning without the old data."""
+"""A trained recognizer in a folder: it predicts, and learns more without the old data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.apps.action.networks import network
+from evergraph.apps.action.network import network
 from evergraph.apps.action.recording import Layout, Recording, Recordings
 from evergraph.apps.action.windows import Windowing, Windows, as_batch, cut
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint
@@ -19,27 +18,27 @@ from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import Finetune, Replay
 from evergraph.learn.training import Training
-from evergraph.stream.batch import Batch
+from evergraph.stream.schedule import Schedule, shuffled
 
 FILE = "recognizer.safetensors"
 CHUNK = 100
 
 
 @dataclass(frozen=True)
-class Settings:
+class RecognizerConfig:
     """How a recognizer is built and trained.
 
     Attributes:
-        model: a name of `networks.NETWORKS`.
+        model: a name of `network.NETWORKS`.
         length, stride: of windows, in samples.
-        memory: windows that are kept to go on learning.
+        memory: windows that are kept to continue learning.
         memory_bytes: bytes that they may take, or None.
         batch_size: windows that are learned together.
         epochs: passes over the recordings in training.
         learn_batches: how many batches a new recording is learned in, at the least.
         replay_batches: batches from memory for each new one.
-        lr, dropout, averaging: see `evergraph.learn.learner.Training`.
-        disturb: change training windows a little, which helps with people not seen before.
+        lr, averaging: see `evergraph.learn.training.Training`.
+        augment: change training windows a little, which helps with people not seen before.
         seed: of everything random.
     """
 
@@ -53,9 +52,8 @@ class Settings:
     learn_batches: int = 60
     replay_batches: int = 2
     lr: float = 2e-3
-    dropout: float = 0.1
     averaging: float = 0.95
-    disturb: bool = False
+    augment: bool = False
     seed: int = 0
 
 
@@ -79,28 +77,18 @@ class Score:
     windows: int
 
 
-class Rehearse(Finetune):
-    """Learn windows that are in memory already, with others from memory beside them."""
-
-    def observe(self, learner: Learner, batch: Batch) -> None:
-        """Learn from a batch once more."""
-        super().observe(learner, batch)
-        for old in learner.replay():
-            learner.descend(learner.loss(old))
-
-
 class Recognizer:
-    """Learns activities from recordings and tells them apart.
+    """Learns activities from recordings and recognizes them.
 
     Args:
         layout: sensors, channels and rate.
         activities: the names of the classes known so far.
-        settings: see `Settings`.
+        config: see `RecognizerConfig`.
 
     Example:
         >>> from evergraph.apps.action.generate import generate
         >>> data = generate()
-        >>> recognizer = Recognizer(data.layout, settings=Settings(model="mlp"))
+        >>> recognizer = Recognizer(data.layout, config=RecognizerConfig(model="mlp"))
         >>> too_short = recognizer.learn(data.recordings, epochs=2)
         >>> recognizer.evaluate(data.recordings).accuracy > 0.9
         True
@@ -110,28 +98,25 @@ class Recognizer:
         self,
         layout: Layout,
         activities: Sequence[str] = (),
-        settings: Settings = Settings(),  # noqa: B008
+        config: RecognizerConfig = RecognizerConfig(),  # noqa: B008
     ) -> None:
-        self.layout, self.settings = layout, settings
+        self.layout, self.config = layout, config
         self.activities = list(activities)
-        self.windowing = Windowing(settings.length, settings.stride)
-        features = self.windowing.features
-        model: Any = network(
-            settings.model, layout, features, settings.seed, settings.disturb, rate=settings.dropout
-        )
+        self.windowing = Windowing(config.length, config.stride)
+        sizes = layout, self.windowing.features
         self.learner = Learner(
-            model,
+            network(config.model, *sizes, config.seed, config.augment),
             Replay(),
-            Reservoir(settings.memory, settings.memory_bytes, seed=settings.seed),
+            Reservoir(config.memory, config.memory_bytes, seed=config.seed),
             Training(
                 optimizer="adam",
-                lr=settings.lr,
+                lr=config.lr,
                 steps=1,
-                replay_batches=settings.replay_batches,
-                replay_batch_size=settings.batch_size,
-                averaging=settings.averaging,
+                replay_batches=config.replay_batches,
+                replay_batch_size=config.batch_size,
+                averaging=config.averaging,
             ),
-            settings.seed,
+            config.seed,
         )
 
     # -- learning ---------------------------------------------------------------------------
@@ -162,21 +147,19 @@ class Recognizer:
         activities = self.activities + [name for name in names if name not in self.activities]
         windows = self._cut(recordings, activities)
         if rescale or not self.learner.classes:
-            self.learner.model.scaling.update(windows.x)
+            self.learner.model.encoder.update(windows.x)
         self.activities = activities
-        rng, size = np.random.default_rng(self.settings.seed), self.settings.batch_size
-        batches = -(-len(windows) // size)
-        passes = epochs or -(-self.settings.learn_batches // batches)
-        again = Rehearse() if self.learner.classes else Finetune()
-        first, done = self.learner.method, 0
-        total = passes * batches
+        rng, size = np.random.default_rng(self.config.seed), self.config.batch_size
+        passes = epochs or -(-self.config.learn_batches // -(-len(windows) // size))
+        every = torch.arange(len(windows))
+        order = Schedule.from_groups({str(i): shuffled(every, rng) for i in range(passes)}, size)
+        again = Replay(store=False) if self.learner.classes else Finetune()
+        first = self.learner.method
         try:
-            for number in range(passes):
+            for done, (index, number) in enumerate(zip(order.batches, order.tasks, strict=True)):
                 self.learner.method = again if number else first  # memory takes every window once
-                for index in torch.from_numpy(rng.permutation(len(windows))).split(size):
-                    self.learner.observe(windows.batch(index))
-                    done += 1
-                    report(done, total)
+                self.learner.observe(windows.batch(index))
+                report(done + 1, len(order))
         finally:
             self.learner.method = first
         return windows.skipped
@@ -185,7 +168,7 @@ class Recognizer:
 
     def probabilities(self, x: Tensor) -> Tensor:
         """For windows as measured, `(B, 2 S, C, F)`: the share of each activity, `(B, K)`."""
-        parts = [self.learner.scores(as_batch(part)).softmax(-1) for part in x.split(CHUNK)]
+        parts = [self.learner.output(as_batch(part)).softmax(-1) for part in x.split(CHUNK)]
         columns = torch.cat(parts)
         out = columns.new_zeros(len(x), len(self.activities))
         out[:, torch.tensor(self.learner.classes)] = columns
@@ -233,7 +216,7 @@ class Recognizer:
         extra = {
             "layout": asdict(self.layout),
             "activities": self.activities,
-            "settings": asdict(self.settings),
+            "config": asdict(self.config),
         }
         self.learner.save(folder / FILE, extra)
 
@@ -253,7 +236,7 @@ class Recognizer:
             found = cls(
                 Layout(tuple(layout["sensors"]), tuple(layout["channels"]), layout["rate"]),
                 extra["activities"],
-                Settings(**extra["settings"]),
+                RecognizerConfig(**extra["config"]),
             )
             found.learner.load(path)
         except CheckpointError as error:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from evergraph.apps.action.recording import Array, Recording, Recordings
-from evergraph.feature_graph import Neighbors
+from evergraph.graph.neighbors import Neighbors
 from evergraph.stream.batch import Batch
+from evergraph.stream.schedule import Schedule, shuffled
 
 INSTANTS = 2
+Scenario = Literal["regular", "paper", "class", "subject"]
+SCENARIOS: tuple[str, ...] = get_args(Scenario)
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Windowing:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """N labelled windows.
+    """N labeled windows: the source of a stream.
 
     Attributes:
         x: `(N, 2 S, C, F)` float32: the sensors of the first instant, then of the second.
@@ -62,8 +66,8 @@ class Windows:
     def __len__(self) -> int:
         return len(self.x)
 
-    def batch(self, index: Tensor, task: int = -1) -> Batch:
-        """The windows at these indices as a batch."""
+    def batch(self, index: Tensor, task: int = -1, position: int | None = None) -> Batch:
+        """The windows at these numbers, whatever has come before them."""
         return as_batch(self.x[index], self.target[index], task, index)
 
 
@@ -114,6 +118,18 @@ def cut(
     return Windows(x, target, source, start, skipped)
 
 
+def join(first: Windows, second: Windows) -> Windows:
+    """All windows in one source; the recordings of the second are counted on from the first's."""
+    moved = second.source + (int(first.source.max()) + 1 if len(first) else 0)
+    return Windows(
+        torch.cat([first.x, second.x]),
+        torch.cat([first.target, second.target]),
+        torch.cat([first.source, moved]),
+        torch.cat([first.start, second.start]),
+        first.skipped + second.skipped,
+    )
+
+
 def nodes(samples: Array, first: Array, length: int) -> Array:
     """The windows of samples `(T, S, C)` that begin at `first`: `(N, 2 S, C, F)` float32."""
     count, features, (sensors, channels) = len(first), length // INSTANTS, samples.shape[1:]
@@ -144,3 +160,67 @@ def split_in_time(
         early.append(recording.part(settle, at, rate))
         late.append(recording.part(at, len(recording), rate))
     return replace(data, recordings=tuple(early)), replace(data, recordings=tuple(late))
+
+
+def schedule(
+    scenario: Scenario,
+    windows: Windows,
+    data: Recordings,
+    batch_size: int = 50,
+    epochs: int = 1,
+    seed: int = 0,
+) -> Schedule:
+    """Order the windows.
+
+    `regular` shuffles them, several times over: not a stream, but the bound above one. `paper` is
+    the order of the paper's code: trial by trial, subject by subject, activities cycling; a task
+    is a subject's trial. `class` brings all of one activity, then the next, in random order of
+    activities, each shuffled. `subject` brings one person after the other with all activities
+    shuffled, as a data set of a new user would come.
+
+    Args:
+        scenario: one of the four.
+        windows: cut from the recordings of data.
+        data: their recordings.
+        batch_size: windows that come together.
+        epochs: passes of `regular`, each a task; streams pass once.
+        seed: of all that is random.
+    """
+    if scenario not in SCENARIOS:
+        raise ValueError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
+    if epochs < 1:
+        raise ValueError(f"epochs must be at least 1, got {epochs}")
+    rng = np.random.default_rng(seed)
+    if scenario == "regular":
+        every = torch.arange(len(windows))
+        passes = {f"pass {i + 1}": shuffled(every, rng) for i in range(epochs)}
+        return Schedule.from_groups(passes, batch_size, epochs)
+    members: dict[str, list[int]] = {}
+    for number, recording in enumerate(data.recordings):
+        name = {
+            "paper": f"{recording.trial:04d} {recording.subject}",
+            "class": recording.activity,
+            "subject": recording.subject,
+        }[scenario]
+        members.setdefault(name, []).append(number)
+    if scenario == "paper":
+        names = sorted(members, key=_natural)
+    else:
+        names = [list(members)[i] for i in rng.permutation(len(members))]
+    groups = {}
+    for name in names:
+        if scenario == "paper":  # activities in their order, windows in the order of time
+            kind = {n: data.activities.index(data.recordings[n].activity) for n in members[name]}
+            mine = sorted(kind, key=kind.__getitem__)
+            groups[name] = torch.cat([(windows.source == n).nonzero()[:, 0] for n in mine])
+        else:
+            chosen = torch.isin(windows.source, torch.tensor(members[name]))
+            groups[name] = shuffled(chosen.nonzero()[:, 0], rng)
+    return Schedule.from_groups(groups, batch_size)
+
+
+def _natural(name: str) -> tuple[object, ...]:
+    """Sort p2 before p10."""
+    digits = "".join(c if c.isdigit() else " " for c in name).split()
+    letters = "".join(c for c in name if not c.isdigit())
+    return (*(int(d) for d in digits), letters)

@@ -1,6 +1,7 @@
 """Recordings from every source, resampling, windows and streams."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,8 +22,16 @@ from evergraph.apps.action.published import (
 from evergraph.apps.action.recording import Layout, Recording, Recordings
 from evergraph.apps.action.resample import Resampler, check_rate
 from evergraph.apps.action.sources import load, read_folder
-from evergraph.apps.action.streams import schedule
-from evergraph.apps.action.windows import Windowing, as_batch, cut, nodes, split_in_time
+from evergraph.apps.action.windows import (
+    Windowing,
+    as_batch,
+    cut,
+    join,
+    nodes,
+    schedule,
+    split_in_time,
+)
+from evergraph.stream import Continuum
 
 # -- WARD and DSADS in their exact layouts --------------------------------------------------
 
@@ -379,32 +388,76 @@ def test_the_paper_s_stream_cycles_through_activities(streamed):
     assert (windows.start[order].diff()[windows.source[order].diff() == 0] > 0).all()
 
 
-@pytest.mark.parametrize(("stream", "tasks"), [("class", 4), ("subject", 3), ("regular", 2)])
-def test_every_window_comes_once_in_every_stream(streamed, stream, tasks):
+@pytest.mark.parametrize(("scenario", "tasks"), [("class", 4), ("subject", 3), ("regular", 2)])
+def test_every_window_comes_once_in_every_scenario(streamed, scenario, tasks):
     data, windows = streamed
-    made = schedule(stream, windows, data, 16, epochs=2, seed=3)
-    passes = 2 if stream == "regular" else 1
+    made = schedule(scenario, windows, data, 16, epochs=2, seed=3)
+    passes = 2 if scenario == "regular" else 1
     assert sorted(torch.cat(made.batches).tolist()) == sorted(list(range(len(windows))) * passes)
     assert len(made.names) == tasks
-    ends = [last for _, last in made.of(windows)]
+    assert made.epochs == passes
+    ends = [made.ends_task(position) for position in range(len(made))]
     assert sum(ends) == tasks
     assert ends[-1]
     for index, task in zip(made.batches, made.tasks, strict=True):
         recordings = [data.recordings[n] for n in windows.source[index]]
-        if stream == "class":
+        if scenario == "class":
             assert {r.activity for r in recordings} == {made.names[task]}
-        if stream == "subject":
+        if scenario == "subject":
             assert {r.subject for r in recordings} == {made.names[task]}
-    again = schedule(stream, windows, data, 16, epochs=2, seed=3)
+    again = schedule(scenario, windows, data, 16, epochs=2, seed=3)
     assert all(torch.equal(a, b) for a, b in zip(made.batches, again.batches, strict=True))
 
 
-def test_streams_refuse_what_they_do_not_know(streamed):
+def test_scenarios_refuse_what_they_do_not_know(streamed):
     data, windows = streamed
-    with pytest.raises(ValueError, match="stream must be one of"):
+    with pytest.raises(ValueError, match="scenario must be one of"):
         schedule("random", windows, data)
     with pytest.raises(ValueError, match="batch_size"):
         schedule("class", windows, data, batch_size=0)
+    with pytest.raises(ValueError, match="epochs must be at least 1"):
+        schedule("regular", windows, data, epochs=0)
+
+
+def test_windows_are_a_source(streamed):
+    data, windows = streamed
+    index = torch.tensor([5, 2, 9])
+    batch = windows.batch(index, task=3)
+    assert torch.equal(batch.x, windows.x[index])
+    assert torch.equal(batch.target, windows.target[index])
+    assert torch.equal(batch.node, index)
+    assert batch.task.tolist() == [3, 3, 3]
+    for position in (None, 0, 7):  # a window is the same whenever it is tested
+        again = windows.batch(index, -1, position)
+        assert torch.equal(again.x, batch.x)
+        assert again.task.tolist() == [-1] * 3
+    one = windows.batch(index[1:2])
+    assert torch.equal(one.x[0], batch.x[1]), "a batch of one is a row of the batch"
+    order = schedule("paper", windows, data, 7)
+    stream = Continuum(windows, order, torch.arange(4))
+    taken = list(stream)
+    assert torch.equal(torch.cat([b.node for b in taken]), torch.cat(order.batches))
+    assert [int(b.task[0]) for b in taken] == list(order.tasks)
+    assert torch.equal(next(stream.batches(3)).node, order.batches[3]), "from any position"
+    assert [b.node.tolist() for b in stream.test()] == [[0, 1, 2, 3]]
+
+
+def test_joined_windows_keep_their_order_and_their_recordings(streamed):
+    _, windows = streamed
+    half = len(windows) // 2
+    first, second = (
+        replace(
+            windows,
+            **{name: getattr(windows, name)[part] for name in ("x", "target", "start")},
+            source=windows.source[part] - windows.source[part][0],
+        )
+        for part in (slice(half), slice(half, None))
+    )
+    both = join(first, second)
+    assert torch.equal(both.x, windows.x)
+    assert torch.equal(both.target, windows.target)
+    assert torch.equal(both.source[:half], first.source)
+    assert both.source[half] == first.source.max() + 1
 
 
 def test_batches_carry_no_neighbors():

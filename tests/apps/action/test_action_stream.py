@@ -5,9 +5,9 @@ import pytest
 from benchmarks.action_stream import _lines, pipe, teach
 from evergraph.apps.action.generate import Settings as Made
 from evergraph.apps.action.generate import generate
-from evergraph.apps.action.recognizer import Settings
+from evergraph.apps.action.recognizer import RecognizerConfig
 
-QUICK = Settings(model="mlp", length=20, stride=10, epochs=6)
+QUICK = RecognizerConfig(model="mlp", length=20, stride=10, epochs=6)
 
 
 @pytest.fixture(scope="module")

@@ -13,29 +13,31 @@ from benchmarks.action import cost
 from evergraph.apps.action.generate import Settings as Made
 from evergraph.apps.action.generate import generate
 from evergraph.apps.action.online import Follower, follow
-from evergraph.apps.action.recognizer import FILE, Recognizer, Settings
+from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
 from evergraph.apps.action.windows import nodes
 from evergraph.cli import app
+from evergraph.evaluate.figures import confusion_matrix
+from experiments import action as experiment
 from experiments import action_figures
-from experiments import action_report as action_tables
-from experiments.action_experiment import Config, Record, divide, run, summarize
-from experiments.action_tables import (
-    Ledger,
+from experiments.action import (
+    Config,
     best_for_subjects,
     best_rates,
     cells,
     collect,
+    compute,
+    divide,
     fill,
     search,
     search_subjects,
 )
 
 SMALL = Made(sensors=2, channels=2, activities=3, subjects=2, trials=1, seconds=20.0, noise=0.2)
-QUICK = Settings(length=20, stride=10, batch_size=20, epochs=4, memory=400)
+QUICK = RecognizerConfig(length=20, stride=10, batch_size=20, epochs=4, memory=400)
 
 
 def quick(data, activities=None, **changes):
-    recognizer = Recognizer(data.layout, settings=QUICK)
+    recognizer = Recognizer(data.layout, config=QUICK)
     wanted = [r for r in data.recordings if activities is None or r.activity in activities]
     recognizer.learn(wanted, epochs=4, **changes)
     return recognizer
@@ -93,7 +95,7 @@ def test_it_learns_a_new_activity_without_the_old_data(data):
 
 def test_scale_follows_only_if_asked(data):
     recognizer = quick(data, activities=data.activities[:2])
-    scaling = recognizer.learner.model.scaling
+    scaling = recognizer.learner.model.encoder
     before = scaling.mean.clone()
     new = [r for r in data.recordings if r.activity == data.activities[2]]
     recognizer.learn(new, epochs=1)
@@ -234,44 +236,49 @@ def test_stride_must_be_positive(model):
 TINY = {"length": 20, "stride": 20, "test_stride": 20, "batch_size": 20, "memory": 60}
 
 
-@pytest.mark.parametrize("stream", ["regular", "paper", "class", "subject"])
-def test_an_experiment_counts_what_it_says(data, stream):
-    method = "finetune" if stream == "regular" else "replay"
-    config = Config(stream=stream, method=method, epochs=2, **TINY)
+@pytest.mark.parametrize("scenario", ["regular", "paper", "class", "subject"])
+def test_an_experiment_counts_what_it_says(data, scenario):
+    method = "finetune" if scenario == "regular" else "replay"
+    config = Config(scenario=scenario, method=method, epochs=2, **TINY)
     seen = []
-    record, learner = run(config, data, 1, lambda done, total, accuracy: seen.append(done))
-    confusion = np.array(record.confusion)
+    found = compute(config, data, 1, lambda done, total: seen.append((done, total)))
+    record, confusion = found["runs"][0], np.array(found["confusion"])
     assert confusion.sum() == 6 * 5
-    assert record.accuracy == pytest.approx(np.trace(confusion) / confusion.sum())
-    assert seen[-1] == 6 * 20 * (2 if stream == "regular" else 1)
-    assert len(record.snapshots) == {"regular": 2, "paper": 2, "class": 3, "subject": 2}[stream]
-    if method == "replay":
-        assert len(learner.memory) == 60
-        assert record.memory_bytes == learner.memory.nbytes
-    cell = summarize(config, [record, record], [1, 2])
-    keys = {"model", "split", "stream", "method", "mean", "sd", "runs", "forgetting"}
-    assert keys | {"ms_per_window"} <= set(cell)
-    assert cell["sd"] == 0
+    assert found["accuracy_mean"] == pytest.approx(np.trace(confusion) / confusion.sum())
+    assert seen[-1] == (6 * 20 * (2 if scenario == "regular" else 1),) * 2
+    tasks = {"regular": 2, "paper": 2, "class": 3, "subject": 2}[scenario]
+    assert len(record["class_history"]) == len(record["matrix"]) == tasks
+    recall = np.diagonal(confusion) / confusion.sum(1)
+    assert list(record["class_history"][-1].values()) == pytest.approx(
+        [recall[int(label)] for label in record["class_history"][-1]]
+    )
+    assert len(record["matrix"][0]) == (3 if scenario == "class" else 1)
+    assert (record["memory_bytes"] > 60 * 4 * 2 * 10 * 4) == (method == "replay")
+    assert {"accuracy_sd", "accuracy_per_seed", "curve", "ms_per_window"} <= set(found)
+    assert found["accuracy_sd"] == 0
+    assert found["config"]["scenario"] == scenario
 
 
 def test_the_same_seed_gives_the_same_numbers(data):
-    config = Config(stream="class", method="replay", **TINY)
-    one, two = run(config, data, 3)[0], run(config, data, 3)[0]
-    assert one.confusion == two.confusion
-    assert one.snapshots == two.snapshots
+    config = Config(scenario="class", method="replay", **TINY)
+    one, two = compute(config, data, 3), compute(config, data, 3)
+    assert one["confusion"] == two["confusion"]
+    assert one["runs"][0]["class_history"] == two["runs"][0]["class_history"]
 
 
 @pytest.mark.parametrize("model", ["trees", "ridge"])
 def test_classical_anchors_work_on_statistics(data, model):
     pytest.importorskip("sklearn")
-    record, _ = run(Config(model=model, stream="paper", epochs=1, **TINY), data)
-    assert record.accuracy > 0.8
+    found = compute(Config(model=model, scenario="paper", epochs=1, **TINY), data)
+    assert found["accuracy_mean"] > 0.8
 
 
-def test_ridge_does_not_depend_on_the_order(data):
+@pytest.mark.parametrize("model", ["trees", "ridge"])
+def test_classical_anchors_do_not_depend_on_the_order(data, model):
+    pytest.importorskip("sklearn")
     found = [
-        run(Config(model="ridge", stream=stream, epochs=1, **TINY), data, seed)[0].confusion
-        for stream, seed in (("paper", 0), ("class", 1), ("subject", 2))
+        compute(Config(model=model, scenario=scenario, epochs=1, **TINY), data, 0)["confusion"]
+        for scenario in ("paper", "class", "subject")
     ]
     assert found[0] == found[1] == found[2]
 
@@ -291,20 +298,20 @@ def test_validation_never_sees_the_test_part(data):
 SUBJECTS = generate(Made(sensors=1, channels=1, activities=1, subjects=3, trials=1, seconds=4))
 
 
-def test_a_recognizer_that_disturbs_its_windows_is_saved_as_such(tmp_path):
+def test_a_recognizer_that_augments_its_windows_is_saved_as_such(tmp_path):
     made = invoke(
-        "action", "train", "generated", "--out", tmp_path / "m", "--model", "mlp", "--disturb",
+        "action", "train", "generated", "--out", tmp_path / "m", "--model", "mlp", "--augment",
         "--stride", 100, "--epochs", 1, "--json",
     )  # fmt: skip
     assert made.exit_code == 0, made.output
     loaded = Recognizer.load(tmp_path / "m")
-    assert loaded.settings.disturb
-    assert loaded.learner.model.scaling.augmentation is not None
+    assert loaded.config.augment
+    assert loaded.learner.model.encoder.augmentation is not None
 
 
 def test_method_must_fit(data):
     with pytest.raises(ValueError, match="method must be one of finetune, replay"):
-        run(Config(method="magic", **TINY), data)
+        compute(Config(method="magic", **TINY), data)
 
 
 def test_settings_for_people_left_out_come_from_others(monkeypatch):
@@ -313,16 +320,25 @@ def test_settings_for_people_left_out_come_from_others(monkeypatch):
 
     def spy(config, data, seed, follow, ready):
         learned_from.append((config.left_out, set(ready.data.subjects)))
-        return run(config, data, seed, follow, ready)
+        found = compute(config, data, seed, follow, ready)
+        tested = [set(np.array(ready.subjects)[_rows(ready, g)]) for g in groups_of(config, ready)]
+        assert tested == [set(config.left_out[:2]), set(config.left_out[2:])]
+        return found
 
-    monkeypatch.setattr("experiments.action_tables.run", spy)
-    monkeypatch.setattr("experiments.action_tables.UNSEEN", ("mlp",))
+    def groups_of(config, ready):
+        return experiment.build(config, eight, ready, 0)[0].test_groups
+
+    def _rows(ready, group):
+        return (group - len(ready.train)).numpy()
+
+    monkeypatch.setattr(experiment, "compute", spy)
+    monkeypatch.setattr(experiment, "UNSEEN", ("mlp",))
     trials = list(search_subjects(eight, lambda *_: None))
     assert all(set(out).isdisjoint(people) for out, people in learned_from)
     assert len(learned_from) == 36
     assert all(set(t["left_out"]).isdisjoint(t["tested_on"]) for t in trials)
     for pair in (["p1", "p2"], ["p3", "p4"], ["p5", "p6"], ["p7", "p8"]):
-        mine = [(t["lr"], t["disturb"], *t["tested_on"]) for t in trials if t["left_out"] == pair]
+        mine = [(t["lr"], t["augment"], *t["tested_on"]) for t in trials if t["left_out"] == pair]
         assert len(mine) == len(set(mine)) == 18
     assert not list(search_subjects(eight, lambda *_: None, trials))
     cut_off = list(search_subjects(eight, lambda *_: None, trials[:5]))
@@ -330,10 +346,10 @@ def test_settings_for_people_left_out_come_from_others(monkeypatch):
 
 
 def test_people_left_out_get_what_was_best_for_them_on_average(data):
-    def trial(left_out, tested_on, disturb, accuracy):
+    def trial(left_out, tested_on, augment, accuracy):
         return {
             "model": "fgn", "left_out": left_out, "tested_on": tested_on, "lr": 0.5,
-            "disturb": disturb, "validation_accuracy": accuracy,
+            "augment": augment, "validation_accuracy": accuracy,
         }  # fmt: skip
 
     first, second = ["p1", "p2"], ["p3", "p4"]
@@ -346,7 +362,7 @@ def test_people_left_out_get_what_was_best_for_them_on_average(data):
     made = cells(("subjects",), of_pairs=best_for_subjects(trials))
     cell = next(c for c in made if c.config.model == "fgn")
     configs = [cell.config_of(number, eight)[0] for number in range(3)]
-    assert [config.disturb for config in configs] == [True, False, False]
+    assert [config.augment for config in configs] == [True, False, False]
     assert [config.lr for config in configs] == [0.5, 0.5, Config().lr]
 
 
@@ -354,11 +370,11 @@ def test_rates_are_searched_on_the_stream_with_the_same_trials_for_all(data, mon
     looked = []
 
     def fake(config, data, seed, follow, ready):
-        looked.append((config.stream, config.validation, config.replay_batches))
+        looked.append((config.scenario, config.validation, config.replay_batches))
         best = 1e-3 if config.model == "fgn" else 4e-3
-        return Record(accuracy=(config.lr == best) - 0.1 * seed), None
+        return {"accuracy_mean": (config.lr == best) - 0.1 * seed}
 
-    monkeypatch.setattr("experiments.action_tables.run", fake)
+    monkeypatch.setattr(experiment, "compute", fake)
     trials = list(search(data, "lifelong", lambda *_: None))
     assert set(looked) == {("paper", True, 48)}
     assert {sum(t["model"] == name for t in trials) for name in ("fgn", "gat", "mlp")} == {6}
@@ -381,32 +397,44 @@ def test_tables_go_on_where_they_were_stopped(data, tmp_path):
         "lifelong mlp replay", "lifelong ridge analytic", "class ridge analytic 60",
         "subjects ridge analytic",
     }  # fmt: skip
-    ledger = Ledger(tmp_path / "runs.jsonl")
-    evidence = {"commit": "c0ffee", "versions": {}}
-    first = next(iter(fill(plan, four, ledger, evidence, lambda *_: None)))
-    with ledger.path.open("a") as file:
+    path, evidence = tmp_path / "runs.jsonl", {"commit": "c0ffee", "versions": {}}
+    first = next(iter(fill(plan, four, path, evidence, lambda *_: None)))
+    with path.open("a") as file:
+        file.write('{"key": "lifelong mlp replay", "number": 1, "record": {}}\n')  # another format
         file.write('{"key": "half')  # killed while writing
         file.write("\n")
-    rest = list(fill(plan, four, ledger, evidence, lambda *_: None))
+    rest = list(fill(plan, four, path, evidence, lambda *_: None))
     assert (first["key"], first["number"]) not in {(e["key"], e["number"]) for e in rest}
-    found = collect(plan, ledger)
+    assert not list(fill(plan, four, path, evidence, lambda *_: None))
+    found = collect(plan, path)
     assert [len(cell["runs"]) for cell in found] == [2, 1, 1, 4]
+    assert [cell["table"] for cell in found] == ["lifelong", "lifelong", "class", "subjects"]
     assert found[3]["left_out"][1] == ["p3", "p4"]
     assert all(cell["commit"] == "c0ffee" for cell in found)
-    text = action_tables.document(found, four.activities, {"mlp": {"regular": 0.6}}, "About.")
+    one = found[0]
+    assert one["accuracy_mean"] == pytest.approx(np.mean(one["accuracy_per_seed"]))
+    history = [list(h.values()) for h in one["runs"][0]["class_history"]]
+    assert np.shape(history) == (8, 2), "eight subjects, two activities"
+    drops = [
+        np.max([list(h.values()) for h in r["class_history"]], 0)
+        - list(r["class_accuracy"].values())
+        for r in one["runs"]
+    ]
+    assert one["class_forgetting_mean"] == pytest.approx(np.mean(drops))
+    text = action_figures.document(found, four.activities, "Four.")
     assert "| mlp | replay | 60 |" in text
+    assert "| mlp | 0.645 |" in text
     with pytest.raises(ValueError, match="tables are"):
         cells(("speed",))
 
 
 def test_pictures(data, tmp_path):
-    record, _ = run(Config(stream="paper", method="replay", **TINY), data)
-    cell = summarize(Config(), [record], [0])
+    found = compute(Config(scenario="paper", method="replay", **TINY), data)
+    cell = {**found, "recall": [0.5] * 3, "precision": [1.0] * 3}
     action_figures.stream_accuracy([cell], tmp_path / "a.png")
     action_figures.per_class([cell], data.activities, tmp_path / "b.png")
-    action_figures.confusion_matrix(cell["confusion"], data.activities, tmp_path / "c.png")
-    action_figures.bands([0, 1], ["sit", "walk"], ["sit", ""], 1.0, tmp_path / "d.png")
-    for name in "abcd":
+    confusion_matrix(cell["confusion"], data.activities, tmp_path / "c.png")
+    for name in "abc":
         assert (tmp_path / f"{name}.png").stat().st_size > 2000
 
 
@@ -422,8 +450,8 @@ def test_the_cost_of_all_networks_is_measured_in_one_run():
 # -- the commands ---------------------------------------------------------------------------
 
 
-def invoke(*arguments, **options):
-    return CliRunner().invoke(app, [str(part) for part in arguments], **options)
+def invoke(*arguments, command=app, **options):
+    return CliRunner().invoke(command, [str(part) for part in arguments], **options)
 
 
 @pytest.fixture(scope="module")
@@ -496,10 +524,10 @@ def test_complaints_are_one_line(model, tmp_path):
         ("action", "train", "generated", "--out", tmp_path / "m", "--model", "lstm"),
         ("action", "predict", tmp_path, "x.csv"),
         ("action", "predict", model, tmp_path / "x.csv"),
-        ("paper", "action", "--data-root", tmp_path),
-        ("paper", "action", "--data", "generated", "--only-show", "--runs", tmp_path / "r.jsonl"),
+        ("--data-root", tmp_path),
+        ("--data", "generated", "--only-show", "--runs", tmp_path / "r.jsonl"),
     ):
-        found = invoke(*arguments)
+        found = invoke(*arguments, command=app if arguments[0] == "action" else experiment.app)
         assert found.exit_code == 2, (arguments, found.output)
         assert "Error:" in found.stderr
 
@@ -511,19 +539,19 @@ def test_too_short_to_tell(model, data):
     assert "shorter than one window" in found.stderr
 
 
-def test_paper_action_on_other_data(tmp_path, monkeypatch):
-    from evergraph.apps.action import tables
-
-    monkeypatch.setattr(tables, "MODELS", ("mlp",))
+def test_the_tables_on_other_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "MODELS", ("mlp",))
     out = tmp_path / "action.json"
-    arguments = ("paper", "action", "--data", "generated", "--seeds", 1, "--out", out)
+    arguments = ("--data", "generated", "--seeds", 1, "--out", out, "--tables", "regular,lifelong")
     more = ("--runs", tmp_path / "runs.jsonl", "--pictures", tmp_path / "p")
-    found = invoke(*arguments, *more, "--tables", "regular,lifelong")
+    found = invoke(*arguments, *more, command=experiment.app)
     assert found.exit_code == 0, found.output
+    assert "| mlp | 0.645 |" in found.stdout
     cells = json.loads(out.read_text())
-    assert {cell["model"] for cell in cells} == {"mlp", "trees", "ridge"}
+    assert {cell["config"]["model"] for cell in cells} == {"mlp", "trees", "ridge"}
     assert "| mlp | 0.645 |" in out.with_suffix(".md").read_text()
-    again = invoke(*arguments, *more, "--tables", "regular,lifelong", "--only-show", "--json")
+    assert (tmp_path / "p" / "action_stream.png").exists()
+    again = invoke(*arguments, *more, "--only-show", "--json", command=experiment.app)
     assert json.loads(again.stdout) == cells
 
 
