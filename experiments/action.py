@@ -20,7 +20,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import torch
 import typer
-from evergraph.learn.method import Method
 from torch import Tensor
 
 from evergraph.apps.action.network import network
@@ -36,12 +35,12 @@ from evergraph.apps.action.windows import (
     schedule,
     split_in_time,
 )
-from evergraph.cli.console import AsJson, DataRoot, Out, complaints, progress, use_threads
+from evergraph.cli.console import AsJson, DataRoot, Out, complaints, progress, use_threads, write
 from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.metrics import maximum_backward_forgetting
 from evergraph.evaluate.run import SCHEMA, Record, run, summarize
 from evergraph.extras import require
-from evergraph.learn.learner import Learner
+from evergraph.learn.learner import Learner, Method
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import Analytic, Finetune, Replay
 from evergraph.learn.training import Training
@@ -509,8 +508,8 @@ def searched(
     path: Path, names: tuple[str, ...], data: Recordings, evidence: dict[str, Any], report: Report
 ) -> dict[str, Any]:
     """What the search found, as `cells` takes it; trials are written to the file one by one."""
-    found = json.loads(path.read_text()) if path.exists() else {}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = json.loads(path.read_text()) if path.exists() else {"schema": SCHEMA, "searches": {}}
+    found = whole["searches"].setdefault("action", {})
 
     def trials(part: str, config: Config, make: Callable[[list[Any]], Iterable[Any]]) -> list[Any]:
         part_of = found.setdefault(part, {**evidence, "trials": []})
@@ -518,7 +517,7 @@ def searched(
         for trial in make(list(known)):
             known.append({**trial, "commit": evidence["commit"]})
             part_of["config"] = asdict(config)
-            path.write_text(json.dumps(found, indent=1) + "\n")
+            write(whole, path)
         return known
 
     def rates(table: str) -> dict[str, float]:
@@ -587,8 +586,7 @@ def main(
             raise ValueError(f"{runs} holds none of these runs; leave out --only-show to make them")
     text = action_figures.document(found, recordings.activities, recordings.name)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(found, indent=1) + "\n")
+        write({"schema": SCHEMA, "cells": found}, out)
         out.with_suffix(".md").write_text(text)
     if pictures is not None:
         action_figures.draw(found, recordings.activities, pictures)

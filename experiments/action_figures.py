@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from evergraph.evaluate.figures import confusion_matrix
-from experiments.markdown import markdown, value
+from experiments.cells import markdown, value
 
 Cell = Mapping[str, Any]
 Rows = list[list[str]]

@@ -547,7 +547,7 @@ def test_the_tables_on_other_data(tmp_path, monkeypatch):
     found = invoke(*arguments, *more, command=experiment.app)
     assert found.exit_code == 0, found.output
     assert "| mlp | 0.645 |" in found.stdout
-    cells = json.loads(out.read_text())
+    cells = json.loads(out.read_text())["cells"]
     assert {cell["config"]["model"] for cell in cells} == {"mlp", "trees", "ridge"}
     assert "| mlp | 0.645 |" in out.with_suffix(".md").read_text()
     assert (tmp_path / "p" / "action_stream.png").exists()
