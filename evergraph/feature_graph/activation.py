@@ -47,7 +47,7 @@ def norm_softsign(
 
     With a weight `(C, D)`, the channels of z `(*, C, F)` are mixed before, as in Eq. (7).
     """
-    out: tuple[Tensor, Tensor] = _NormSoftsign.apply(statistics, z, weight, scale, shift)
+    out: tuple[Tensor, Tensor] = _NormSoftsign.apply(statistics, z, weight, scale, shift)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -56,7 +56,7 @@ def broadcast_network(
         layers: weight `(P * C, D)`, scale, shift and the running mean and variance `(D,)`, which
             are updated in place in training, of every layer in turn.
     """
-    out: Tensor = _BroadcastNetwork.apply(network, graph, hat, *readout, *layers)
+    out: Tensor = _BroadcastNetwork.apply(network, graph, hat, *readout, *layers)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
@@ -10,14 +11,19 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, layer_norm, leaky_relu, relu, softsign
 
 from evergraph.feature_graph import FeatureGraph
+from evergraph.feature_graph.fused import Network, broadcast_network
+from evergraph.feature_graph.support import Arrays
 from evergraph.graph.neighbors import Features
 from evergraph.graph.rows import SparseRows
+from evergraph.nn.heads import Readout
 from evergraph.nn.layers import FeatureBroadcast, FeatureConvolution, FeatureTransform, Graph
 from evergraph.nn.messages import MeanGraph, SparseGraph
 from evergraph.nn.norm import FeatureNorm
 
 Activation = Literal["softsign", "relu", "leaky_relu", "none"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+Layer = Literal["broadcast", "transform", "convolution", "residual"]
+LAYERS: tuple[str, ...] = get_args(Layer)
 Norm = Literal["batch", "layer", "none"]
 NORMS: tuple[str, ...] = get_args(Norm)
 
@@ -158,8 +164,95 @@ def activate(z: Tensor, how: Activation) -> Tensor:
     return z
 
 
-def initial_identity(layer: FeatureTransform) -> None:
-    """Begin with W = 1, so that training starts from the features as they are."""
-    eye = torch.eye(math.prod(layer.shape))
-    with torch.no_grad():
-        layer.weight.copy_(eye.view_as(layer.weight))
+def node_shapes(
+    before: tuple[int, int],
+    layer: Layer,
+    channels: tuple[int, ...],
+    features: tuple[int, ...] | None,
+    kernels: tuple[int, ...] | None,
+) -> list[tuple[int, int]]:
+    """C and F of the nodes before the first layer and after each."""
+    for name, sizes in (("features", features), ("kernels", kernels)):
+        if sizes is not None and len(sizes) != len(channels):
+            raise ValueError(
+                f"{name} must name one number per layer, got {len(sizes)} for "
+                f"{len(channels)} layers"
+            )
+    if layer == "residual":
+        return [before] * (len(channels) + 1)
+    width = before[1]
+    if kernels is not None:  # each pools two neighboring features into one
+        features = tuple(width >> (n + 1) for n in range(len(channels)))
+    shapes = [before, *zip(channels, features or (width,) * len(channels), strict=True)]
+    if min(f for _, f in shapes) < 1:
+        raise ValueError(f"{len(channels)} layers need more than {width} features")
+    return shapes
+
+
+@dataclass(frozen=True)
+class BlockValues:
+    """What the blocks of a network have in common; see `FGN` for what the values mean."""
+
+    layer: Layer
+    planes: int
+    message_scale: float
+    concatenate: bool
+    residual: float
+    norm: Norm
+    activation: Activation
+    dropout: float
+    gain: float
+    kernels: tuple[int, ...] | None
+
+    def __post_init__(self) -> None:
+        """Reject unknown names."""
+        for name, known in (("norm", NORMS), ("activation", ACTIVATIONS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+    def block(self, shapes: Sequence[tuple[int, int]], number: int) -> nn.Module:
+        """The block of a layer, counted from 0."""
+        (c, f), (d, g), dropout = shapes[number], shapes[number + 1], self.dropout
+        if self.layer == "residual":
+            return ResidualBlock(c, f, self.planes > 0, self.message_scale)
+        if self.layer == "broadcast":  # after the first, every adjacency acts on every channel
+            planes = self.planes * (shapes[0][0] if number else 1)
+            return BroadcastBlock(
+                FeatureBroadcast(c, d, planes, self.concatenate), dropout, self.gain
+            )
+        w: FeatureTransform | FeatureConvolution
+        if self.kernels is not None:
+            w = FeatureConvolution(c, d, self.kernels[number], self.concatenate, self.planes)
+        else:
+            bias = self.residual > 0
+            w = FeatureTransform(c, f, d, g, self.concatenate, self.planes, bias)
+            if bias:  # training starts from the features as they are
+                with torch.no_grad():
+                    w.weight.copy_(torch.eye(c * f).view_as(w.weight))
+        last = number + 2 == len(shapes)
+        activation = "none" if self.residual and last else self.activation
+        pool = self.kernels is not None
+        norm = self.norm
+        return TransformBlock(w, d, norm, activation, dropout, self.gain, pool, self.residual)
+
+
+def fused_outputs(
+    blocks: Iterable[nn.Module],
+    head: Readout,
+    graph: Arrays,
+    hat: Tensor | None,
+    dropout: float,
+    num_nodes: int,
+) -> Tensor:
+    """Broadcast blocks and a readout on a support as one compiled operator."""
+    layers: list[Tensor] = []
+    for block in blocks:
+        assert isinstance(block, BroadcastBlock)
+        norm = block.norm
+        layers += [block.layer.weight, *norm.affine, norm.running_mean, norm.running_var]
+    network = Network(
+        head.centered, head.sparse_gradient, dropout, norm.momentum, norm.eps, num_nodes,
+        norm.training,
+    )  # fmt: skip
+    return broadcast_network(network, graph, hat, (head.weight, head.bias), layers)

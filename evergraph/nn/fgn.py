@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,28 +12,27 @@ from evergraph.feature_graph import (
     Normalization,
     Packed,
     Places,
+    Support,
     SupportGraph,
     Table,
 )
 from evergraph.feature_graph.build import build, fixed_support
-from evergraph.feature_graph.fused import Network, broadcast_network
 from evergraph.feature_graph.lean import LeanGraph
 from evergraph.feature_graph.support import Arrays
 from evergraph.graph.neighbors import Features, Linked, Neighbors
 from evergraph.graph.rows import SparseRows
 from evergraph.nn.attention import Attention, FeatureAttention
 from evergraph.nn.blocks import (
-    ACTIVATIONS,
-    NORMS,
+    LAYERS,
     Activation,
-    BroadcastBlock,
+    BlockValues,
+    Layer,
     Norm,
-    ResidualBlock,
-    TransformBlock,
-    initial_identity,
+    fused_outputs,
+    node_shapes,
 )
-from evergraph.nn.heads import Embedding, Head, PairReadout, Readout
-from evergraph.nn.layers import FeatureBroadcast, FeatureConvolution, FeatureTransform, Graph
+from evergraph.nn.heads import HEADS, HeadName, Readout, make_head
+from evergraph.nn.layers import Graph
 from evergraph.nn.messages import (
     MESSAGES,
     IdentityGraph,
@@ -44,11 +43,6 @@ from evergraph.nn.messages import (
 )
 from evergraph.nn.model import Requires
 from evergraph.stream.batch import Batch
-
-Layer = Literal["broadcast", "transform", "convolution", "residual"]
-LAYERS: tuple[str, ...] = get_args(Layer)
-HeadName = Literal["items", "pairs", "embedding"]
-HEADS: tuple[str, ...] = get_args(HeadName)
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Sec. 5: two broadcast layers for Cora, Citeseer and Pubmed
@@ -156,30 +150,22 @@ class FGN(nn.Module):
     ) -> None:
         super().__init__()
         inferred = "transform" if features else "convolution" if kernels else "broadcast"
-        layer = layer or inferred  # type: ignore[assignment]
+        layer = layer or cast(Layer, inferred)
         for name, value, known in (
             ("layer", layer, LAYERS),
             ("message", message, MESSAGES),
-            ("norm", norm, NORMS),
-            ("activation", activation, ACTIVATIONS),
             ("head", head, HEADS),
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-        for name, sizes in (("features", features), ("kernels", kernels)):
-            if sizes is not None and len(sizes) != len(channels):
-                raise ValueError(
-                    f"{name} must name one number per layer, got {len(sizes)} for "
-                    f"{len(channels)} layers"
-                )
-        if pooled and (layer == "broadcast" or head != "items"):
-            raise ValueError(
-                f"pooled reads dense features of items, got layer {layer!r} and head {head!r}"
-            )
         if layer == "broadcast" and message != "feature-graph":
             raise ValueError(
                 f"broadcast layers collect from a feature graph, got message {message!r}; use "
                 "layer='transform'"
+            )
+        if pooled and (layer == "broadcast" or head != "items"):
+            raise ValueError(
+                f"pooled reads dense features of items, got layer {layer!r} and head {head!r}"
             )
         self.layer, self.message, self.hops = layer, message, hops
         self.in_shape = (in_channels, num_features)
@@ -187,55 +173,30 @@ class FGN(nn.Module):
         self.edge_components, self.teleport, self.nodes = edge_components, teleport, nodes
         self.dropout, self.gain, self.head_name = dropout, gain, head
         self.places = None if places is None else Places(places)
-        self.encoder = encoder
+        self.encoder: Any = encoder
         self.options = {  # what neither an attribute nor the shape of a parameter tells
             "message_scale": message_scale, "residual": residual, "attention": attention,
             "scaled_attention": scaled_attention, "norm": norm, "activation": activation,
             "centered": centered, "places": None if places is None else places.int().tolist(),
         }  # fmt: skip
-        learned = attention if message not in ("none", "identity") else None
-        planes = hops * edge_components
-        planes = len(places) if places is not None else planes
+        planes = hops * edge_components if places is None else len(places)
         self.planes = 0 if message == "none" else planes
-        self.blocks, self.attentions = nn.ModuleList(), nn.ModuleList()
-        self.project: nn.Linear | None = None
-        if layer == "residual":
-            if message == "feature-graph":
-                self.project = nn.Linear(in_channels * num_features, in_channels * num_features)
-            for _ in channels:
-                self.blocks.append(ResidualBlock(*self.in_shape, message != "none", message_scale))
-            shapes = [self.in_shape] * (len(channels) + 1)
-        else:
-            if kernels is not None:
-                features = tuple(num_features >> (n + 1) for n in range(len(channels)))
-            widths = features or (num_features,) * len(channels)
-            shapes = [self.in_shape, *zip(channels, widths, strict=True)]
-            if min(f for _, f in shapes) < 1:
-                raise ValueError(f"{len(channels)} layers need more than {num_features} features")
-            for number in range(len(channels)):
-                (c, f), (d, g) = shapes[number], shapes[number + 1]
-                block: nn.Module
-                if layer == "broadcast":
-                    # after the first layer every adjacency acts on every channel
-                    acting = self.planes * (in_channels if number else 1)
-                    block = BroadcastBlock(
-                        FeatureBroadcast(c, d, acting, concatenate), dropout, gain
-                    )
-                else:
-                    kernel = None if kernels is None else kernels[number]
-                    w = _transform((c, f), (d, g), kernel, concatenate, self.planes, residual)
-                    last = number + 1 == len(channels)
-                    kind = "none" if residual and last else activation
-                    block = TransformBlock(
-                        w, d, norm, kind, dropout, gain, kernels is not None, residual
-                    )
-                self.blocks.append(block)
-        if learned:
+        shapes = node_shapes(self.in_shape, layer, channels, features, kernels)
+        values = BlockValues(
+            layer, self.planes, message_scale, concatenate, residual, norm, activation, dropout,
+            gain, kernels,
+        )  # fmt: skip
+        self.blocks = nn.ModuleList(values.block(shapes, n) for n in range(len(channels)))
+        self.attentions = nn.ModuleList()
+        if attention and message not in ("none", "identity"):
             several = layer in ("transform", "convolution") or message == "mean"
             for shape in shapes[: len(channels) if several else 1]:
-                self.attentions.append(FeatureAttention(*shape, learned, scaled=scaled_attention))
+                self.attentions.append(FeatureAttention(*shape, attention, scaled=scaled_attention))
+        width = in_channels * num_features
+        projects = layer == "residual" and message == "feature-graph"
+        self.project = nn.Linear(width, width) if projects else None
         options = (centered, sparse_gradient, pooled)
-        self.head: Any = _head(head, shapes[-1], num_outputs, nodes, *options)
+        self.head: Any = make_head(head, shapes[-1], num_outputs, nodes, *options)
 
     @classmethod
     def preset(cls, name: str, num_features: int, num_outputs: int, **changes: Any) -> FGN:
@@ -288,16 +249,17 @@ class FGN(nn.Module):
 
     def run(self, x: Features, layout: Neighborhoods, nodes: int = 1) -> Tensor:
         """The same for nodes in any layout of neighbors; every `nodes` rows are one item."""
-        fixed = self._fixed(x, layout) if nodes == 1 else None
-        if fixed is not None:
-            return self._fused(fixed)
-        graph, y, absent = self._body(x, layout)
-        if isinstance(graph, SupportGraph) and y is None:
-            if nodes == 1:
-                return self._fused(graph.arrays, graph.hat)
-            y, absent = self._broadcast(graph)
-        support = None if self.layer == "transform" else graph.support
-        assert y is not None
+        alone = nodes == 1 and self.layer == "broadcast" and isinstance(self.head, Readout)
+        if alone and isinstance(layout, Packed) and not (self.attentions or self.directed):
+            settings = self.hops, self.normalization, self.head.weight.dtype
+            fixed = fixed_support(x, layout.neighbors, *settings) if not self.encoder else None
+            if fixed is not None:
+                return self._fused(fixed)
+        x, around = self._encoded(x, layout)
+        graph = self.graph(x, around, layout, 0)
+        if alone and isinstance(graph, SupportGraph) and graph.compiled:
+            return self._fused(graph.arrays, graph.hat)
+        y, absent, support = self._body(graph, x, around, layout)
         if nodes > 1:
             if support is not None:
                 y, support = support.to_dense(y, absent), None
@@ -305,56 +267,62 @@ class FGN(nn.Module):
         out: Tensor = self.head(y, absent, support)
         return out
 
-    def _body(self, x: Features, layout: Neighborhoods) -> tuple[Graph, Tensor | None, Tensor]:
-        """The last graph, the feature nodes after the last layer and the value of absent ones."""
-        packed = layout.neighbors.features if isinstance(layout, Packed) else None
-        around: Features = x if packed is None else packed
+    def _encoded(self, x: Features, layout: Neighborhoods) -> tuple[Features, Features]:
+        """The nodes that the first layer sees, and their neighbors."""
+        around: Features = layout.neighbors.features if isinstance(layout, Packed) else x
+        own = self._nodes(x)
+        return own, own if around is x else self._nodes(around)
+
+    def _nodes(self, x: Features) -> Features:
         if self.encoder is not None:
             x = self.encoder(x)
-            around = x if packed is None else self.encoder(packed)
-        if self.layer == "residual" or self.message != "feature-graph":
-            own = self._dense(x)
-            around = own if around is x else self._dense(around)
-            x = own
-        graph = self.graph(x, around, layout, 0)
-        y, absent = graph.nodes, torch.zeros(self.in_shape[0])
+        if self.layer == "residual" and isinstance(x, SparseRows):
+            x = x.to_dense().unsqueeze(1)
+        dense = isinstance(x, Tensor) and (
+            self.layer == "residual" or self.message != "feature-graph"
+        )
+        return x.to(next(self.parameters()).dtype) if dense else x
+
+    def _body(
+        self, graph: Any, x: Features, around: Any, layout: Neighborhoods
+    ) -> tuple[Tensor, Tensor, Support | None]:
+        """The feature nodes after the last layer, the value of absent ones, and their support."""
+        y: Any = graph.nodes
+        absent: Any = None
+        if self.layer == "broadcast":
+            support = graph.support
+            for block in self.blocks:
+                y, absent = block(y, graph, absent)
+                graph = graph.across_channels()
+            return y, absent, support
         if self.layer == "residual":
+            assert isinstance(x, Tensor)
+            y = x
             for number, block in enumerate(self.blocks):
                 if number and len(self.attentions) > 1:
                     graph = self.graph(x, around, layout, number)
                 y = block(y, graph)
-            return graph, y, y.new_zeros(y.shape[-2])
-        if self.layer == "broadcast":
-            if isinstance(graph, SupportGraph) and graph.compiled and self._fusible:
-                return graph, None, absent
-            return graph, *self._broadcast(graph)
+            return y, y.new_zeros(y.shape[-2]), None
+        packed = isinstance(layout, Packed)
         for number, block in enumerate(self.blocks):
-            last = number + 1 == len(self.blocks) and self.teleport == 1
-            kept = None if packed is None or last else around
+            last = number + 1 == len(self.blocks)
+            kept = around if packed and not (last and self.teleport == 1) else None
             y, after, absent = block(graph, kept)
             around = y if after is None else after
-            if number + 1 < len(self.blocks):
+            if not last:
                 graph = self.graph(y, around, layout, number + 1)
         if self.teleport < 1:
             mixed = layout.mean(around, layout.weight).mean(-3)
             y = torch.lerp(mixed, y, self.teleport)
-        return graph, y, absent
-
-    def _broadcast(self, graph: Any) -> tuple[Tensor, Tensor]:
-        y, absent = graph.nodes, None
-        for block in self.blocks:
-            y, absent = block(y, graph, absent)
-            graph = graph.across_channels()
-        return y, absent
+        return y, absent, None
 
     def embed(self, batch: Batch) -> Tensor:
         """What the layers make of the feature nodes, dense: `(*, C, F)` of the last layer."""
         x, layout = self._laid_out(batch)
-        graph, y, absent = self._body(x, layout)
-        if y is None:
-            y, absent = self._broadcast(graph)
-        if graph.support is not None and self.layer != "transform":
-            y = graph.support.to_dense(y, absent)
+        x, around = self._encoded(x, layout)
+        y, absent, support = self._body(self.graph(x, around, layout, 0), x, around, layout)
+        if support is not None:
+            y = support.to_dense(y, absent)
         several = isinstance(layout, Packed) and batch.nodes_per_item > 1
         return y.unflatten(0, (-1, batch.nodes_per_item)) if several else y
 
@@ -393,51 +361,16 @@ class FGN(nn.Module):
             return LeanGraph(x, mean, self.normalization)
         return SharedGraph(x, mean) if self.message == "shared" else MeanGraph(x, mean)
 
-    def _dense(self, x: Features) -> Tensor:
-        """Nodes for layers that need all of them, in the type of the parameters."""
-        if isinstance(x, SparseRows):
-            x = x.to_dense().unsqueeze(1)
-        return x.to(next(self.parameters()).dtype)
-
     def _projected(self, x: Tensor) -> Tensor:
         assert self.project is not None
         out: Tensor = self.project(x.flatten(-2)).unflatten(-1, self.in_shape)
         return out
 
-    # -- the compiled path ------------------------------------------------------------------
-
-    @property
-    def _fusible(self) -> bool:
-        """Whether all layers and the head can run as one compiled operator on a support."""
-        return self.layer == "broadcast" and isinstance(self.head, Readout)
-
-    def _fixed(self, x: Features, layout: Neighborhoods) -> Arrays | None:
-        """The support form of a batch with fixed edge weights, if that is the cheapest."""
-        if not self._fusible or self.attentions or self.directed or self.encoder is not None:
-            return None
-        if not isinstance(layout, Packed):
-            return None
-        settings = self.hops, self.normalization, self.head.weight.dtype
-        return fixed_support(x, layout.neighbors, *settings)
-
     def _fused(self, graph: Arrays, hat: Tensor | None = None) -> Tensor:
-        """All layers and the head in one operator: the same numbers as one by one."""
-        layers: list[Tensor] = []
-        for block in self.blocks:
-            assert isinstance(block, BroadcastBlock)
-            norm = block.norm
-            layers += [block.layer.weight, *norm.affine, norm.running_mean, norm.running_var]
-        head = self.head
-        network = Network(
-            head.centered,
-            head.sparse_gradient,
-            self.dropout if self.training else 0.0,
-            norm.momentum,
-            norm.eps,
-            (len(graph.ptr) - 1) * self.in_shape[1],
-            self.training,
-        )
-        return broadcast_network(network, graph, hat, (head.weight, head.bias), layers)
+        """All layers and the head in one compiled operator: the same numbers as one by one."""
+        rate = self.dropout if self.training else 0.0
+        nodes = (len(graph.ptr) - 1) * self.in_shape[1]
+        return fused_outputs(self.blocks, self.head, graph, hat, rate, nodes)
 
     def extra_repr(self) -> str:
         """What the shapes of the parameters do not tell."""
@@ -447,35 +380,3 @@ class FGN(nn.Module):
         )  # fmt: skip
         told = {name: getattr(self, name) for name in names} | self.options
         return ", ".join(f"{name}={value}" for name, value in told.items())
-
-
-def _transform(
-    before: tuple[int, int],
-    after: tuple[int, int],
-    kernel: int | None,
-    concatenate: bool,
-    planes: int,
-    residual: float,
-) -> FeatureTransform | FeatureConvolution:
-    if kernel is not None:
-        return FeatureConvolution(before[0], after[0], kernel, concatenate, planes)
-    layer = FeatureTransform(*before, *after, concatenate, planes, bias=residual > 0)
-    if residual:
-        initial_identity(layer)
-    return layer
-
-
-def _head(
-    name: str,
-    shape: tuple[int, int],
-    outputs: int,
-    nodes: int | None,
-    centered: bool,
-    sparse_gradient: bool,
-    pooled: bool,
-) -> Head:
-    if name == "pairs":
-        return PairReadout(*shape, outputs)
-    if name == "embedding":
-        return Embedding()
-    return Readout(*shape, outputs, nodes, centered, sparse_gradient, pooled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,9 @@ from torch.nn.functional import pad
 
 from evergraph.feature_graph import Support
 from evergraph.nn.attention import uniform
+
+HeadName = Literal["items", "pairs", "embedding"]
+HEADS: tuple[str, ...] = get_args(HeadName)
 
 
 class Head(Protocol):
@@ -154,3 +157,20 @@ class Embedding(nn.Module):
 
     def grow(self, outputs: int) -> None:
         """An embedding has no outputs that could grow."""
+
+
+def make_head(
+    name: HeadName,
+    shape: tuple[int, int],
+    outputs: int,
+    nodes: int | None,
+    centered: bool,
+    sparse_gradient: bool,
+    pooled: bool,
+) -> Head:
+    """The head of a name for nodes of a shape `(C, F)`."""
+    if name == "pairs":
+        return PairReadout(*shape, outputs)
+    if name == "embedding":
+        return Embedding()
+    return Readout(*shape, outputs, nodes, centered, sparse_gradient, pooled)

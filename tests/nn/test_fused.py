@@ -66,7 +66,7 @@ def compare(batch, training, monkeypatch, **settings):
         for tensor in fused.state_dict().values():
             tensor.copy_(torch.rand_like(tensor) + 0.2)
     readable = copy.deepcopy(fused)
-    calls, original = [], fgn.broadcast_network
+    calls, original = [], blocks.broadcast_network
     with monkeypatch.context() as patch:
         patch.setattr(fgn, "broadcast_network", lambda *a: calls.append(1) or original(*a))
         found = logits_and_gradients(fused, fused(batch), batch.target)
