@@ -170,7 +170,7 @@ def _follow(
         learner.observe(batch)
         after = time.perf_counter()
         record.learn_cpu_seconds += time.process_time() - cpu
-        seen += len(batch)
+        seen += len(schedule.batches[position])
         ends = schedule.ends_task(position)
         if ends or (not lazy and (position + 1) % step == 0):
             tested = [scorer(learner, stream, g, position + 1) for g in stream.test_groups]

@@ -287,6 +287,8 @@ class FGN(nn.Module):
         graph = self.graph(x, around, layout, 0)
         y, absent = graph.nodes, torch.zeros(self.in_shape[0])
         if self.layer == "residual":
+            assert isinstance(x, Tensor)
+            y = x  # which the graph has projected
             for number, block in enumerate(self.blocks):
                 if number and len(self.attentions) > 1:
                     graph = self.graph(x, around, layout, number)
