@@ -79,7 +79,8 @@ class Readout(nn.Module):
                 y = y - absent.unsqueeze(-1)
             if y.dim() == 4:
                 y = y.mean(1) if self.nodes is None else y.flatten(1, 2)
-            return torch.einsum("bcf,fck->bk", y, self.weight) + self.bias
+            flat = self.weight.transpose(0, 1).reshape(-1, self.outputs)
+            return torch.addmm(self.bias, y.flatten(1), flat)
         rows = self.weight[support.feature]
         terms = torch.einsum("cn,nck->kn", y - absent.unsqueeze(-1), rows)
         logits = support.total(terms).T
