@@ -164,7 +164,7 @@ def _follow(
     for batch in stream.batches(learner.position):
         position = learner.position
         start = time.perf_counter()
-        if learner.classes and first and not lazy:
+        if position and learner.classes and first and not lazy:
             score.update(learner.predict(batch).tolist(), batch.target.tolist())
         middle, cpu = time.perf_counter(), time.process_time()
         learner.observe(batch)
