@@ -7,7 +7,7 @@ Here w is the geometric weight of an edge, of K to each candidate.
 | network | m_l |
 |---|---|
 | `mlp` | none, and no feature that neighbors had a part in |
-| `gcn` | V_l applied to Σ w e(y) / K, times K / 4 |
+| `gcn` | V_l applied to Σ w e(y) / 4 |
 | `gat` | V_l applied to Σ softmax(a_l·e(x) + b_l·e(y) + log w) e(y), LeakyReLU as in Eq. (9) |
 | `fgn` | Â V_l h_{l-1} with one A = sgnroot(x mᵀ + m xᵀ), m = Σ g w y / K: Eqs. (4)-(7) |
 
@@ -82,7 +82,7 @@ class CandidateEncoder(nn.Module):
         """Map `(*, 1, 21)` to `(*, 4, 8)`."""
         assert isinstance(features, Tensor)
         out: Tensor = self.layers(features.squeeze(-2)[..., : self.inputs])
-        return out.unflatten(-1, SHAPE)
+        return out.view(*out.shape[:-1], *SHAPE)
 
 
 def candidate_network(kind: Kind = "fgn", neighbors: int = Proposal.neighbors) -> FGN:
@@ -94,12 +94,12 @@ def candidate_network(kind: Kind = "fgn", neighbors: int = Proposal.neighbors) -
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    options: dict[str, Any] = {
+    options: dict[Kind, dict[str, Any]] = {
         "fgn": {"attention": "gate", "message_scale": 1 / math.sqrt(SHAPE[1])},
         "gcn": {"message": "mean", "message_scale": neighbors / TYPICAL},
         "gat": {"message": "mean", "attention": "softmax"},
         "mlp": {"message": "none"},
-    }[kind]
+    }
     return FGN(
         SHAPE[1],
         2,
@@ -108,7 +108,8 @@ def candidate_network(kind: Kind = "fgn", neighbors: int = Proposal.neighbors) -
         channels=(SHAPE[0], SHAPE[0]),
         normalization="none",
         encoder=CandidateEncoder(OWN if kind == "mlp" else NUM_FEATURES),
-        **options,
+        centered=False,
+        **options[kind],
     )
 
 
@@ -175,7 +176,9 @@ class CandidateArrangement:
         """The probability of every candidate, `(E,)`."""
         if not len(graph):
             return np.zeros(0, np.float32)
-        return probability(self.network.eval()(graph_batch(graph))).numpy()
+        if self.network.training:
+            self.network.eval()
+        return probability(self.network(graph_batch(graph))).numpy()
 
     def values(self) -> dict[str, Any]:
         """The kind of network, how to cut, and the proposal."""

@@ -136,7 +136,8 @@ class PointMatching:
 def cosines(output: Tensor, target: Tensor) -> Tensor:
     """The cosine of every descriptor of one image with every one of the other, `(S, T)`."""
     first, second = output[0].split(list(target.shape[1:]))
-    return first @ second.T
+    cosine: Tensor = first @ second.T
+    return cosine
 
 
 def point_batch(first: ImageFeatures, second: ImageFeatures, target: Tensor | None = None) -> Batch:

@@ -99,7 +99,7 @@ def fit(
     task: Task | None = None,
     report: Report = lambda step: None,
 ) -> None:
-    """Train a network in place with the package's own learner; on candidates if no task is given."""
+    """Train a network in place with the package's learner; on candidates if no task is given."""
     if not data:
         raise ValueError("expected at least one pair with candidates to train on, got none")
     needed = how.steps * how.pairs_per_step
