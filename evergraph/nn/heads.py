@@ -6,8 +6,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear, pad
 from torch.nn.functional import normalize as unit_length
-from torch.nn.functional import pad
 
 from evergraph.feature_graph import Support
 from evergraph.nn.attention import uniform
@@ -79,8 +79,8 @@ class Readout(nn.Module):
                 y = y - absent.unsqueeze(-1)
             if y.dim() == 4:
                 y = y.mean(1) if self.nodes is None else y.flatten(1, 2)
-            flat = self.weight.transpose(0, 1).reshape(-1, self.outputs)
-            return torch.addmm(self.bias, y.flatten(1), flat)
+            rows = self.weight.permute(2, 1, 0).flatten(1)
+            return linear(y.flatten(1), rows, self.bias)
         rows = self.weight[support.feature]
         terms = torch.einsum("cn,nck->kn", y - absent.unsqueeze(-1), rows)
         logits = support.total(terms).T
