@@ -34,10 +34,10 @@ action: $(READY) ## the tables of action recognition; needs DSADS in $EVERGRAPH_
 	$(BIN)/evergraph bench action-stream --out results/action_stream.json
 
 matching: $(READY) ## the experiments of feature matching; numbers land in results/
-	$(BIN)/evergraph match compare --out results/matching.json
-	$(BIN)/evergraph paper matching --seeds 3 --steps 40 --out results/matching_table7.json --picture docs/matching_tolerance.png
-	$(BIN)/evergraph match stream --out results/matching_stream.json
-	$(BIN)/evergraph bench matching --out results/bench_matching.json
+	$(BIN)/python -m experiments.matching --out results/matching.json
+	$(BIN)/python -m experiments.matching_table7 --seeds 3 --steps 40 --out results/matching_table7.json --picture docs/matching_tolerance.png
+	$(BIN)/python -m experiments.matching_stream --out results/matching_stream.json
+	$(BIN)/python -m benchmarks.matching --out results/bench_matching.json
 
 kill: $(READY)  ## kill a run twenty times at random moments, resume it, compare
 	$(BIN)/python tests/kill_and_resume.py 20
