@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -92,7 +92,8 @@ def run_seed(
     images = [photograph(name) for name in chosen.validation]
     valid = album_pairs(images, settings.validation, 10 * seed + 1, settings.views)
     tests = _tests(chosen, seed, settings)
-    cells, matchers = [], {}
+    cells: list[Cell] = []
+    matchers: dict[str, Matcher] = {}
     if settings.baselines:
         for method, match, setting, seconds in _tuned_baselines(valid, settings.slow, report):
             more = {"setting": setting, "train_seconds": seconds}
@@ -254,17 +255,18 @@ def one_thread() -> None:
 
 
 def main(
-    seeds: Annotated[int, typer.Option(min=1, help="Splits of the pictures to run.")] = 5,
-    work: Annotated[
-        Path, typer.Option(help="Folder for finished seeds and matchers, to resume from.")
-    ] = Path("out/matching"),
-    kinds: Annotated[str, typer.Option(help="Networks, separated by commas.")] = ",".join(KINDS),
-    baselines: Annotated[bool, typer.Option(help="Run what needs no learning too.")] = True,
-    small: Annotated[bool, typer.Option(help="A few pairs only, to see that it runs.")] = False,
+    seeds: int = 5,
+    work: Path = Path("out/matching"),
+    kinds: str = ",".join(KINDS),
+    baselines: bool = True,
+    small: bool = False,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train MLP, GCN, GAT and FGN and compare them with what needs no learning."""
+    """Train MLP, GCN, GAT and FGN and compare them with what needs no learning.
+
+    Finished seeds and their matchers stay in the --work folder, from which a run resumes.
+    """
     evidence = provenance()
     one_thread()
     chosen: Any = tuple(kinds.split(","))

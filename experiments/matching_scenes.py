@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -332,13 +332,7 @@ def _pixels(points: Array, disparity: Array) -> tuple[Array, Array]:
     return column, row
 
 
-def main(
-    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
-    sequences: Annotated[int, typer.Option(min=1, help="Of each category.")] = 2,
-    frames: Annotated[int, typer.Option(min=2, help="Of each sequence.")] = 12,
-    width: Annotated[int, typer.Option(min=32, help="Of the images; height is 3/4.")] = 320,
-    seed: Annotated[int, typer.Option(help="Of scenes, cameras and noise.")] = 0,
-) -> None:
+def main(out: Path, sequences: int = 2, frames: int = 12, width: int = 320, seed: int = 0) -> None:
     """Render indoor, outdoor, dark and hard scenes: OUT/CATEGORY/Easy/P###."""
     write_sequences(out, sequences, frames, seed, width)
 

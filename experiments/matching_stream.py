@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -191,10 +191,10 @@ def page(result: dict[str, Any]) -> str:
 
 
 def main(
-    seeds: Annotated[int, typer.Option(min=1, help="Of scenes, network and memory.")] = 3,
-    frames: Annotated[int, typer.Option(min=4, help="Of each sequence.")] = 9,
-    sequences: Annotated[int, typer.Option(min=1, help="Of each domain.")] = 2,
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "finetune,replay",
+    seeds: int = 3,
+    frames: int = 9,
+    sequences: int = 2,
+    methods: str = "finetune,replay",
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:

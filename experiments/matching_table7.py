@@ -264,26 +264,22 @@ def tolerance_figure(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(help="TartanAir, or any part of it; default: scenes rendered for it."),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Splits of the sequences.")] = 2,
-    categories: Annotated[
-        Path | None,
-        typer.Option(help="JSON of your own: category to patterns of ENV/LEVEL/P###."),
-    ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Training pairs.")] = 100,
-    apart: Annotated[int, typer.Option(min=1, help="Frames between the two of a pair.")] = 1,
-    each: Annotated[int, typer.Option(min=1, help="Rendered sequences of a category.")] = 5,
-    frames: Annotated[int, typer.Option(min=2, help="Of each rendered sequence.")] = 8,
-    picture: Annotated[
-        Path | None, typer.Option(help="Write the tolerance curves (Fig. 3) here.")
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument()] = None,
+    seeds: int = 2,
+    categories: Path | None = None,
+    steps: int = 100,
+    apart: int = 1,
+    each: int = 5,
+    frames: int = 8,
+    picture: Path | None = None,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Table 7: mean matching error by scene category, GAT and FGN, beside the published values."""
+    """Table 7: mean matching error by scene category, GAT and FGN, beside the published values.
+
+    On TartanAir in FOLDER, or on EACH rendered sequences of a category. --categories is a JSON file
+    from categories to patterns of ENV/LEVEL/P###; --picture gets the tolerance curves of Fig. 3.
+    """
     evidence = provenance()
     one_thread()
     how = Table7(apart=apart, steps=steps)
