@@ -1,22 +1,27 @@
-"""Time of matching against the number of points, beside OpenCV's ratio test and a GCN."""
+"""Time of matching against the number of points, beside OpenCV's ratio test and a GCN.
+
+After detection, on one core: `python -m benchmarks.matching --out results/bench_matching.json`.
+"""
 
 from __future__ import annotations
 
-import statistics
+import json
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+import typer
 
 from benchmarks.measure import milliseconds
-from evergraph.apps.matching.arrangements import graph_tensors
-from evergraph.apps.matching.candidates import CandidateGraph, propose
+from evergraph.apps.matching.arrangements import CandidateArrangement, Kind
+from evergraph.apps.matching.candidates import propose
 from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.matcher import Matcher
-from evergraph.apps.matching.network import CandidateNetwork, Kind
 from evergraph.apps.matching.truth import unknown_pair
+from evergraph.cli.console import AsJson, Out
+from evergraph.evaluate.evidence import provenance
 from evergraph.extras import require
 
 cv2 = require("cv2", "matching")
@@ -53,16 +58,11 @@ def scene(points: int, seed: int = 0) -> tuple[ImageFeatures, ImageFeatures]:
     return sides[0], sides[1]
 
 
-def by_points(
-    points: tuple[int, ...] = POINTS,
-    repeats: int = 7,
-    report: Callable[[int], None] = lambda points: None,
-) -> Iterator[dict[str, Any]]:
-    """One row for each number of points: medians by the clock and of the processor's time."""
+def by_points(points: tuple[int, ...] = POINTS, repeats: int = 7) -> Iterator[dict[str, Any]]:
+    """One row for each number of points: medians of wall-clock time and of CPU time."""
     matcher = Matcher.pretrained()
-    networks = {kind: CandidateNetwork(kind).eval() for kind in KINDS}
+    networks = {kind: CandidateArrangement(kind) for kind in KINDS}
     for count in points:
-        report(count)
         first, second = scene(count)
         pair = unknown_pair(first, second, (320, 240))
         graph = propose(first, second)
@@ -71,10 +71,13 @@ def by_points(
             "graph": lambda a=first, b=second: propose(a, b),  # type: ignore[misc]
             "opencv": lambda a=first, b=second: brute_force(a, b),  # type: ignore[misc]
         }
+        scores: dict[str, Callable[[], object]] = {
+            kind: lambda n=network, g=graph: n.score(g)  # type: ignore[misc]
+            for kind, network in networks.items()
+        }
         times = milliseconds(steps, dict.fromkeys(steps, repeats))
-        cpu = {name: cpu_milliseconds(step, repeats) for name, step in steps.items()}
-        for kind, network in networks.items():
-            cpu[kind] = cpu_milliseconds(lambda n=network, g=graph: _score(n, g), 5 * repeats)  # type: ignore[misc]
+        cpu = milliseconds(steps, dict.fromkeys(steps, repeats), time.process_time)
+        cpu |= milliseconds(scores, dict.fromkeys(scores, 5 * repeats), time.process_time)
         yield {
             "points": count,
             "candidates": len(graph),
@@ -87,23 +90,31 @@ def by_points(
         }
 
 
-def cpu_milliseconds(step: Callable[[], object], repeats: int) -> float:
-    """The median of the processor's time for a step: what one free core would take."""
-    times = []
-    step()  # warm up
-    for _ in range(repeats):
-        start = time.process_time()
-        step()
-        times.append((time.process_time() - start) * 1e3)
-    return statistics.median(times)
-
-
 def brute_force(first: ImageFeatures, second: ImageFeatures) -> int:
     """OpenCV's brute-force matcher with Lowe's ratio test; returns how many are left."""
     found = cv2.BFMatcher(cv2.NORM_L2).knnMatch(first.descriptors, second.descriptors, k=2)
     return sum(best.distance < RATIO * other.distance for best, other in found)
 
 
-@torch.no_grad()
-def _score(network: CandidateNetwork, graph: CandidateGraph) -> object:
-    return network.on_graph(*graph_tensors(graph))
+def main(
+    repeats: Annotated[int, typer.Option(min=1, help="Of each measurement.")] = 7,
+    most: Annotated[int, typer.Option(min=256, help="Points at the most.")] = 4096,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Time a pair: the whole match, OpenCV's ratio test, a candidate in FGN and in a GCN."""
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    rows = list(by_points(tuple(points for points in POINTS if points <= most), repeats))
+    result = json.dumps({**provenance(), "rows": rows}, indent=1)
+    if out is not None:
+        out.write_text(result + "\n")
+    if as_json:
+        typer.echo(result)
+        return
+    for row in rows:
+        typer.echo("  ".join(f"{name} {value:,.4g}" for name, value in row.items()))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,30 +1,55 @@
-"""One pass over four scene domains: how much is forgotten, with and without a memory."""
+"""One pass over four scene domains: how much is forgotten, with and without a memory.
+
+A fresh FGN follows rendered indoor, outdoor, dark and hard sequences with labels from depth and
+poses. After each domain it is tested on all four, with scenes and pictures that it never saw:
+`python -m experiments.matching_stream --out results/matching_stream.json`.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+import typer
+from torch import Tensor
 
-from evergraph.apps.matching.arrangements import CandidateArrangement
-from evergraph.apps.matching.evaluate import evaluate
-from evergraph.apps.matching.features import detect
-from evergraph.apps.matching.matcher import Matcher, Online
-from evergraph.apps.matching.network import CandidateNetwork, Kind
+from evergraph.apps.matching.arrangements import (
+    LEAST,
+    Kind,
+    best_cut,
+    candidate_network,
+    candidate_task,
+    graph_batch,
+    one_to_one,
+    probability,
+)
+from evergraph.apps.matching.candidates import propose
+from evergraph.apps.matching.evaluate import judge, summarize
 from evergraph.apps.matching.sources import photograph, split
-from evergraph.apps.matching.tartanair import Frame, frame_pair
-from evergraph.apps.matching.truth import Pair
-from evergraph.evaluate.metrics import average_accuracy, maximum_forgetting
+from evergraph.apps.matching.train import PairSource, examples
+from evergraph.apps.matching.truth import Matches, Pair
+from evergraph.cli.console import AsJson, Out, complaints, progress
+from evergraph.evaluate.evidence import provenance
+from evergraph.evaluate.metrics import maximum_forgetting
+from evergraph.evaluate.run import Scores, run
+from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import METHODS
 from evergraph.learn.training import Training
-from experiments.matching_render import CATEGORIES, sequence
+from evergraph.stream.batch import Batch
+from evergraph.stream.continuum import Continuum
+from evergraph.stream.schedule import Schedule
+from experiments.markdown import markdown
+from experiments.matching import SCHEMA, one_thread, origin, publish
+from experiments.matching_scenes import CATEGORIES, rendered_pairs
 
-Report = Callable[[str], None]
+APART = 2  # frames between the two of a pair
+TESTED = 500  # where the seeds of test sequences begin
+Domains = Mapping[str, Sequence[Pair]]
 
 
 @dataclass(frozen=True)
@@ -32,12 +57,13 @@ class Stream:
     """Sizes of the stream.
 
     Attributes:
-        frames: of each training sequence; every two neighbors make a pair.
+        frames: of each sequence.
         sequences: of each domain.
         memory: candidates that may be kept.
         points: of each frame.
         lr: learning rate, Adam.
         steps: on each new pair.
+        kind: of the network.
     """
 
     frames: int = 9
@@ -46,88 +72,146 @@ class Stream:
     points: int = 256
     lr: float = 3e-3
     steps: int = 3
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON holds it."""
-        return asdict(self)
+    kind: Kind = "fgn"
 
 
-def domains(how: Stream, seed: int) -> tuple[dict[str, list[Pair]], dict[str, list[Pair]]]:
+@cache
+def domains(how: Stream, seed: int) -> tuple[Domains, Domains]:
     """Pairs to learn from and to test on, of every category; they share no picture."""
     chosen = split(seed)
     parts = []
-    for names, offset in ((chosen.train, 0), ((*chosen.test, *chosen.surfaces), 500)):
+    for names, offset in ((chosen.train, 0), ((*chosen.test, *chosen.surfaces), TESTED)):
         textures = [photograph(name) for name in names]
         parts.append({
             domain: [
                 pair
                 for number in range(how.sequences)
-                for pair in _pairs(category, textures, how, 1000 * seed + offset + number)
+                for pair in rendered_pairs(
+                    category, textures, how.frames, 1000 * seed + offset + number, APART, how.points
+                )
             ]
             for domain, category in CATEGORIES.items()
         })  # fmt: skip
     return parts[0], parts[1]
 
 
-def _pairs(category: Any, textures: list[Any], how: Stream, seed: int) -> list[Pair]:
-    frames = [
-        Frame(detect(image, "sift", how.points), depth, pose, (image.shape[1], image.shape[0]))
-        for image, depth, pose in sequence(category, textures, how.frames, seed)
-    ]
-    return [frame_pair(a, b) for a, b in zip(frames, frames[2:], strict=False)]
+@dataclass(frozen=True)
+class DomainSource:
+    """Training pairs as batches of candidates, followed by test pairs with their names.
+
+    Attributes:
+        train: candidate graphs to learn from.
+        test: domain and pair.
+    """
+
+    train: PairSource
+    test: Sequence[tuple[str, Pair]]
+
+    def __len__(self) -> int:
+        return len(self.train) + len(self.test)
+
+    def batch(self, index: Tensor, task: int = -1, position: int | None = None) -> Batch:
+        """The candidates of training pairs."""
+        return self.train.batch(index, task, position)
+
+    def tested(self, index: Tensor) -> list[tuple[str, Pair]]:
+        """The test pairs at these numbers."""
+        return [self.test[number - len(self.train)] for number in index.tolist()]
 
 
-def follow(
-    train: dict[str, list[Pair]],
-    test: dict[str, list[Pair]],
-    method: str,
-    how: Stream,
-    seed: int,
-    kind: Kind = "fgn",
-    report: Report = lambda what: None,
-) -> dict[str, Any]:
-    """One pass over the domains in order; F1 on each after each."""
+def domain_continuum(train: Domains, test: Domains) -> Continuum:
+    """The pairs of one domain after those of the other, and test pairs of each."""
+    batches = {domain: examples(pairs) for domain, pairs in train.items()}
+    shown = [(domain, pair) for domain, pairs in test.items() for pair in pairs]
+    source = DomainSource(PairSource([b for mine in batches.values() for b in mine]), shown)
+    numbers = torch.arange(len(source))
+    sizes = [*map(len, batches.values()), *map(len, test.values())]
+    groups = numbers.split(sizes)
+    schedule = Schedule.from_groups(dict(zip(batches, groups, strict=False)), 1)
+    tests = groups[len(batches) :]
+    return Continuum(source, schedule, torch.cat(tests), tests, tuple(test))
+
+
+def f1_by_domain(learner: Learner, stream: Continuum, index: Tensor, position: int) -> Scores:
+    """F1 within 3 pixels on the test pairs of each domain."""
+    assert isinstance(stream.source, DomainSource)
+    scores: dict[str, list[Any]] = {}
+    for domain, pair in stream.source.tested(index):
+        scores.setdefault(domain, []).append(judge(pair, _match(learner, pair)))
+    return {name: (summarize(found)["f1"], len(found)) for name, found in scores.items()}
+
+
+def _match(learner: Learner, pair: Pair) -> Matches:
+    graph = propose(pair.first, pair.second)
+    score = probability(learner.output(graph_batch(graph))).numpy()
+    return best_cut(one_to_one(graph.first, graph.second, score, LEAST), 1.0)
+
+
+def new_learner(method: str, how: Stream, seed: int) -> Learner:
+    """A learner that has seen nothing yet."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network = CandidateNetwork(kind)
+        network = candidate_network(how.kind)
     training = Training(
         optimizer="adam", lr=how.lr, steps=how.steps, replay_batches=how.steps,
         replay_batch_size=600,
     )  # fmt: skip
-    memory = None if method == "finetune" else Reservoir(how.memory, seed=seed)
-    online = Online(METHODS[method](), memory, training, seed)
-    matcher = Matcher(CandidateArrangement(network), points=how.points, online=online)
-    start = time.process_time()
-    matrix = []
-    for domain, pairs in train.items():
-        report(f"{method}, seed {seed}: {domain}")
-        for pair in pairs:
-            matcher.learn(pair)
-        matrix.append([evaluate(shown, matcher.match_pair)["f1"] for shown in test.values()])
-    table = np.array(matrix)
-    return {
-        "method": method,
-        "network": kind,
-        "seed": seed,
-        "f1_matrix": matrix,
-        "f1": average_accuracy(table),
-        "forgetting": maximum_forgetting(table),
-        "memory_bytes": 0 if memory is None else memory.nbytes,
-        "seconds": time.process_time() - start,
-    }
+    chosen = METHODS[method]()
+    memory = Reservoir(how.memory, seed=seed) if chosen.needs_memory else None
+    return Learner(network, chosen, memory, training, seed, candidate_task())
 
 
-def summary(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Means and spreads over the seeds, by method."""
-    out = []
-    for method in dict.fromkeys(run["method"] for run in runs):
-        mine = [run for run in runs if run["method"] == method]
-        matrix = np.mean([run["f1_matrix"] for run in mine], axis=0)
-        row: dict[str, Any] = {"method": method, "runs": len(mine), "f1_matrix": matrix.tolist()}
-        for name in ("f1", "forgetting"):
-            values = [run[name] for run in mine]
-            row[name] = float(np.mean(values))
-            row[f"{name}_sd"] = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        row["memory_bytes"] = max(run["memory_bytes"] for run in mine)
-        out.append(row)
-    return out
+def compare(
+    methods: Sequence[str], how: Stream, seeds: Sequence[int], report: Any = lambda what: None
+) -> list[dict[str, Any]]:
+    """One cell for each method, as `run` has it; accuracies are F1, and labels are domains."""
+    cells = []
+    for method in methods:
+
+        def build(seed: int, method: str = method) -> tuple[Continuum, Learner]:
+            report(f"{method}, seed {seed}")
+            return domain_continuum(*domains(how, seed)), new_learner(method, how, seed)
+
+        cells.append(run(build, seeds, {"method": method, **asdict(how)}, scorer=f1_by_domain))
+    return cells
+
+
+def page(result: dict[str, Any]) -> str:
+    """F1 and forgetting by method."""
+    rows = []
+    for cell in result["cells"]:
+        lost = [maximum_forgetting(np.array(one["matrix"])) for one in cell["runs"]]
+        spread = np.std(lost, ddof=1) if len(lost) > 1 else 0.0
+        numbers = (cell["accuracy_mean"], cell["accuracy_sd"], np.mean(lost), spread)
+        kept = f"{cell['memory_bytes'] / 1e6:.1f}"
+        rows.append([cell["config"]["method"], *(f"{number:.3f}" for number in numbers), kept])
+    columns = ("method", "F1", "± sd", "forgetting", "± sd", "memory, MB")
+    parts = ["# One pass over four scene domains", origin(result), markdown(columns, rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def main(
+    seeds: int = 3,
+    frames: int = 9,
+    sequences: int = 2,
+    methods: str = "finetune,replay",
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn four scene domains one after the other, one pass, and tell what is forgotten."""
+    evidence = provenance()
+    one_thread()
+    how, names = Stream(frames, sequences), methods.split(",")
+    with complaints(), progress(as_json) as shown:
+        task = shown.add_task("rendering", total=None)
+        follow = lambda what: shown.update(task, description=what)  # noqa: E731
+        cells = compare(names, how, range(seeds), follow)
+    result: dict[str, Any] = {
+        "schema": SCHEMA, **evidence, "config": asdict(how), "seeds": list(range(seeds)),
+        "cells": cells,
+    }  # fmt: skip
+    publish(result, page(result), as_json, out)
+
+
+if __name__ == "__main__":
+    typer.run(main)

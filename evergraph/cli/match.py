@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from evergraph.cli.console import AsJson, Out, complaints, progress, publish, use_threads
-from evergraph.evaluate.evidence import provenance
-from evergraph.extras import require
-from experiments.match_tables import method_table, number_table
 
 if TYPE_CHECKING:
-    from evergraph.apps.matching.matcher import Matcher
+    from rich.table import Table
+
+    from evergraph.apps.matching.matcher import Matcher, Online
 
 match = typer.Typer(no_args_is_help=True, help="Match the points of images, and learn to.")
 
@@ -84,19 +81,9 @@ def match_pair(
         "seconds": seconds,
     }
 
-    def table() -> Table:
-        shown = Table(title=f"{first.name} and {second.name}")
-        for name in ("points", "matches", "mean confidence", "seconds"):
-            shown.add_column(name, justify="right")
-        sure = result["mean_confidence"]
-        counts = f"{result['points0']} and {result['points1']}"
-        mean = "" if sure is None else f"{sure:.2f}"
-        shown.add_row(counts, str(result["matches"]), mean, f"{seconds:.2f}")
-        return shown
-
-    publish(result, as_json, None, table)
+    publish(result, as_json, None, lambda: _numbers(f"{first.name} and {second.name}", result))
     if not as_json:
-        Console().print(f"Matches and a picture of them are in {out}/", style="dim")
+        typer.echo(f"Matches and a picture of them are in {out}/")
 
 
 @match.command("video")
@@ -132,6 +119,7 @@ def match_video(
         from evergraph.apps.matching.evaluate import judge, summarize
         from evergraph.apps.matching.matcher import Online
         from evergraph.apps.matching.sources import video_length, video_pairs
+        from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
         quiet_threads()
@@ -162,7 +150,7 @@ def match_video(
         "learned_candidates": labels,
         **(summarize(scores) if any(s.recall == s.recall for s in scores) else {}),
     }
-    publish(result, as_json, out, lambda: number_table(f"{folder.name}, frame to frame", result))
+    publish(result, as_json, out, lambda: _numbers(f"{folder.name}, frame to frame", result))
 
 
 @match.command("train")
@@ -192,25 +180,25 @@ def match_train(
     it is.
     """
     with complaints():
-        from evergraph.apps.matching.fit import Fit
         from evergraph.apps.matching.homography import Views
-        from evergraph.apps.matching.train import train
+        from evergraph.apps.matching.train import Fit, train
+        from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
         quiet_threads()
         views = Views(points=points, detector=detector)  # type: ignore[arg-type]
         with progress(as_json) as shown:
-            task = shown.add_task("making pairs", total=steps)
+            task = shown.add_task("making pairs, then training", total=steps)
 
-            def follow(step: int, loss: float) -> None:
-                shown.update(task, completed=step, description=f"training, loss {loss:.3f}")
+            def follow(step: int) -> None:
+                shown.update(task, completed=step)
 
-            tool, result = train(folder, kind, pairs, Fit(steps), views, seed, follow)
+            tool, result = train(folder, kind, pairs, Fit(steps), views, seed, follow)  # type: ignore[arg-type]
         tool.save(save, {**result, **evidence})
     result = {**evidence, **result}
-    publish(result, as_json, out, lambda: number_table(f"{kind} on {folder or 'pictures'}", result))
+    publish(result, as_json, out, lambda: _numbers(f"{kind} on {folder or 'pictures'}", result))
     if not as_json:
-        Console().print(f"The matcher is in {save}", style="dim")
+        typer.echo(f"The matcher is in {save}")
 
 
 @match.command("evaluate")
@@ -237,6 +225,7 @@ def match_evaluate(
         from evergraph.apps.matching.baselines import settled
         from evergraph.apps.matching.evaluate import evaluate
         from evergraph.apps.matching.sources import judged_pairs
+        from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
         quiet_threads()
@@ -251,7 +240,7 @@ def match_evaluate(
                 rows.append({"method": name, **evaluate(found, method, geometry=True)})
                 shown.advance(task)
     result: dict[str, object] = {**evidence, "folder": folder.name, "rows": rows}
-    publish(result, as_json, out, lambda: method_table(rows))
+    publish(result, as_json, out, lambda: _methods(rows))
 
 
 def open_matcher(
@@ -259,7 +248,7 @@ def open_matcher(
     detector: str | None,
     points: int,
     threshold: float | None = None,
-    online: Any = None,
+    online: Online | None = None,
 ) -> Matcher:
     """The matcher of a file, or the one we ship, with changes from the command line."""
     from evergraph.apps.matching.arrangements import CandidateArrangement
@@ -275,5 +264,38 @@ def open_matcher(
 
 def quiet_threads() -> None:
     """One thread for torch and for OpenCV: small images are quickest so."""
+    from evergraph.extras import require
+
     use_threads(1)
     require("cv2", "matching").setNumThreads(1)
+
+
+def _numbers(title: str, result: dict[str, Any]) -> Table:
+    """All plain numbers of a result."""
+    from rich.table import Table
+
+    shown = Table(title=title, show_header=False)
+    shown.add_column()
+    shown.add_column(justify="right")
+    for name, value in result.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            text = f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+            shown.add_row(name.replace("_", " "), text)
+    return shown
+
+
+def _methods(rows: list[dict[str, Any]]) -> Table:
+    """One row a method, with the area under the curve that the pairs allow."""
+    from rich.table import Table
+
+    auc = next((name for name in ("auc_magsac", "auc_pose") if name in rows[0]), None)
+    shown = Table("method", title="Matches within 3 pixels")
+    for name in ("precision", "recall", "F1", "mean error, px", *(("AUC",) if auc else ())):
+        shown.add_column(name, justify="right")
+    for row in rows:
+        numbers = [f"{row[name]:.3f}" for name in ("precision", "recall", "f1")]
+        numbers.append(f"{row['mean_error']:.2f}" if "mean_error" in row else "")
+        if auc:
+            numbers.append(" / ".join(f"{100 * value:.1f}" for value in row[auc]))
+        shown.add_row(row["method"], *numbers)
+    return shown

@@ -110,8 +110,10 @@ class Prequential:
         self.correct = self.count = 0
 
     def update(self, predicted: Iterable[int], target: Iterable[int]) -> None:
-        """Count a batch."""
+        """Count a batch; items without a label (-1) do not count."""
         for one, other in zip(predicted, target, strict=True):
+            if other < 0:
+                continue
             self.correct += int(one == other)
             self.count += 1
 

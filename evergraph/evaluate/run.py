@@ -164,13 +164,13 @@ def _follow(
     for batch in stream.batches(learner.position):
         position = learner.position
         start = time.perf_counter()
-        if learner.classes and first and not lazy:
+        if position and learner.classes and first and not lazy:
             score.update(learner.predict(batch).tolist(), batch.target.tolist())
         middle, cpu = time.perf_counter(), time.process_time()
         learner.observe(batch)
         after = time.perf_counter()
         record.learn_cpu_seconds += time.process_time() - cpu
-        seen += len(batch)
+        seen += len(schedule.batches[position])
         ends = schedule.ends_task(position)
         if ends or (not lazy and (position + 1) % step == 0):
             tested = [scorer(learner, stream, g, position + 1) for g in stream.test_groups]

@@ -154,7 +154,7 @@ class Learner:
         if self.memory is not None:
             self.memory.check(batch)
         self.method.check(self, batch)
-        self._width = batch.width
+        self._width = self._fixed_width(batch)
         self.task.meet(self.model.head, batch)
         self.model.train()
         with self._own_rng():
@@ -320,11 +320,15 @@ class Learner:
                 f"a learner takes a Batch, as a Continuum gives them, got {type(batch).__name__}; "
                 "loop over a stream, or use evaluate"
             )
-        if self._width is not None and batch.width != self._width:
+        width = self._fixed_width(batch)
+        if self._width is not None and width != self._width:
             raise ValueError(
-                f"items must keep the shape {self._width} that the stream began with, "
-                f"got {batch.width}"
+                f"items must keep the shape {self._width} that the stream began with, got {width}"
             )
+
+    def _fixed_width(self, batch: Batch) -> tuple[int, ...]:
+        """What no item may change: its shape, without the number of nodes if that may be any."""
+        return batch.width[-2:] if self.model.requires.nodes == 0 else batch.width
 
     def _condensed(self, batch: Batch) -> Batch:
         """The same items with one neighbor per plane in place of all, where that is lossless."""

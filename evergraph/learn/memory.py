@@ -161,7 +161,10 @@ class Memory:
                 self._slots.check(item.compact())
 
     def add(self, batch: Batch) -> None:
-        """Offer new items; some of the old ones may go."""
+        """Offer new items; some of the old ones may go. Items without a label (-1) do not enter."""
+        known = batch.target >= 0
+        if batch.target.dim() == 1 and not batch.target.is_floating_point() and not known.all():
+            batch = batch.select(known.nonzero().squeeze(1))
         self._rule.add(self._slots, batch, self._rng)
 
     def state(self) -> State:

@@ -61,8 +61,10 @@ class FeatureAttention(nn.Module):
 
     def forward(self, x: Features, around: Features, layout: Neighborhoods) -> Tensor:
         """One weight per edge of the layout, or one per component of its given weight."""
-        score = layout.pair(_inner(x, self.center), _inner(around, self.neighbor))
-        score = leaky_relu(score * self.scale + self.bias, self.slope)
+        own, other = _inner(x, self.center), _inner(around, self.neighbor)
+        if self.scale != 1:
+            own, other = own * self.scale, other * self.scale
+        score = leaky_relu(layout.pair(own + self.bias, other), self.slope)
         if self.kind == "softmax":
             return layout.softmax(score)
         gate = score.sigmoid()

@@ -144,13 +144,13 @@ class ResidualBlock(nn.Module):
         given = flat = h.flatten(-2)
         if self.value is not None:
             if isinstance(graph, MeanGraph):  # V commutes with the mean
-                message = self.value(graph.propagate(h).flatten(-2))
+                message = self.value(graph.propagate(h).flatten(-2) * self.scale)
             else:
                 z = self.value(flat).unflatten(-1, self.shape)
-                message = graph.propagate(z).flatten(-2)
-            given = torch.cat([flat, message * self.scale], dim=-1)
-        change: Tensor = self.update(given)
-        return h + change.unflatten(-1, self.shape)
+                message = graph.propagate(z).flatten(-2) * self.scale
+            given = torch.cat([flat, message], dim=-1)
+        out: Tensor = self.update(given)
+        return h + out.view_as(h)
 
 
 def activate(z: Tensor, how: Activation) -> Tensor:

@@ -6,8 +6,8 @@ from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear, pad
 from torch.nn.functional import normalize as unit_length
-from torch.nn.functional import pad
 
 from evergraph.feature_graph import Support
 from evergraph.nn.attention import uniform
@@ -89,7 +89,8 @@ class Readout(nn.Module):
                 y = torch.cat([y.mean(-1, keepdim=True), y.amax(-1, keepdim=True)], dim=-2)
             if y.dim() == 4:
                 y = y.mean(1) if self.nodes is None else y.flatten(1, 2)
-            return torch.einsum("bcf,fck->bk", y, self.weight) + self.bias
+            rows = self.weight.permute(2, 1, 0).flatten(1)
+            return linear(y.flatten(1), rows, self.bias)
         rows = self.weight[support.feature]
         terms = torch.einsum("cn,nck->kn", y - absent.unsqueeze(-1), rows)
         logits = support.total(terms).T

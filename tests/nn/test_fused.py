@@ -11,7 +11,7 @@ from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
 from evergraph.feature_graph import Packed, feature_graph
 from evergraph.feature_graph.equations import NORMALIZATIONS
-from evergraph.nn import FGN, fgn
+from evergraph.nn import FGN, blocks
 from evergraph.stream import node_continuum
 
 FEATURES = 120

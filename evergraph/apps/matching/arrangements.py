@@ -1,31 +1,61 @@
-"""The candidate graph as a matcher of features: propose, score, decide."""
+"""Candidate matches told apart by a network: propose, score, decide.
+
+An item is one candidate match. The networks are configurations of `FGN` that share everything but
+the message m: `h_0 = e(x)`, `h_l = h_{l-1} + update([h_{l-1}, m_l])`, two logits from the last h.
+Here w is the geometric weight of an edge, of K to each candidate.
+
+| network | m_l |
+|---|---|
+| `mlp` | none, and no feature that neighbors had a part in |
+| `gcn` | V_l applied to Σ w e(y) / 4 |
+| `gat` | V_l applied to Σ softmax(a_l·e(x) + b_l·e(y) + log w) e(y), LeakyReLU as in Eq. (9) |
+| `fgn` | Â V_l h_{l-1} with one A = sgnroot(x mᵀ + m xᵀ), m = Σ g w y / K: Eqs. (4)-(7) |
+
+FGN's x and y are projections of e, and its gate g is a sigmoid in place of Eq. (9)'s softmax: what
+counts is how many neighbors agree, and a softmax, like any normalization of rows, erases that.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from evergraph.apps.matching.assignment import Matches, best_cut, one_to_one, sorted_matches
-from evergraph.apps.matching.candidates import CandidateGraph, Proposal, propose
-from evergraph.apps.matching.features import ImageFeatures, canonical_order
-from evergraph.apps.matching.network import CandidateNetwork, probability
+from evergraph.apps.matching.candidates import (
+    NAMES,
+    NUM_FEATURES,
+    CandidateGraph,
+    Proposal,
+    propose,
+)
+from evergraph.apps.matching.features import ImageFeatures
+from evergraph.apps.matching.truth import Matches, sorted_matches
+from evergraph.graph.neighbors import Features, Linked
+from evergraph.learn.tasks import Classification
+from evergraph.nn.fgn import FGN
+from evergraph.stream.batch import Batch
 
+Array = NDArray[Any]
+Kind = Literal["fgn", "gcn", "gat", "mlp"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SHAPE = (4, 8)  # C and F of an embedded candidate
+OWN = NAMES.index("support")  # features before this one are a candidate's own
+TYPICAL = 4.0  # a sum of weights that is neither large nor small
 LEAST = 0.05  # probability below which nothing is considered
 
 
 class Arrangement(Protocol):
-    """A way from the features of two images to matches."""
+    """A way from the features of two images to matches; `network` is what was learned."""
+
+    network: Any
 
     def match(self, first: ImageFeatures, second: ImageFeatures) -> Matches:
         """The matches, the most confident first."""
-        ...
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What was learned."""
         ...
 
     def values(self) -> dict[str, Any]:
@@ -33,74 +63,182 @@ class Arrangement(Protocol):
         ...
 
 
+class CandidateEncoder(nn.Module):
+    """An MLP from the features of a candidate to 32 numbers, seen as 4 channels of 8 features.
+
+    Args:
+        inputs: how many of the features are read, from the first on.
+    """
+
+    in_shape = (1, NUM_FEATURES)
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        width = math.prod(SHAPE)
+        self.inputs = inputs
+        self.layers = nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width))
+
+    def forward(self, features: Features) -> Tensor:
+        """Map `(*, 1, 21)` to `(*, 4, 8)`."""
+        assert isinstance(features, Tensor)
+        out: Tensor = self.layers(features.squeeze(-2)[..., : self.inputs])
+        return out.view(*out.shape[:-1], *SHAPE)
+
+
+def candidate_network(kind: Kind = "fgn", neighbors: int = Proposal.neighbors) -> FGN:
+    """A network that tells true candidates from false ones.
+
+    Args:
+        kind: `fgn`, `gcn`, `gat` or `mlp`.
+        neighbors: K of each candidate, for `gcn`.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    options: dict[Kind, dict[str, Any]] = {
+        "fgn": {"attention": "gate", "message_scale": 1 / math.sqrt(SHAPE[1])},
+        "gcn": {"message": "mean", "message_scale": neighbors / TYPICAL},
+        "gat": {"message": "mean", "attention": "softmax"},
+        "mlp": {"message": "none"},
+    }
+    return FGN(
+        SHAPE[1],
+        2,
+        in_channels=SHAPE[0],
+        layer="residual",
+        channels=(SHAPE[0], SHAPE[0]),
+        normalization="none",
+        encoder=CandidateEncoder(OWN if kind == "mlp" else NUM_FEATURES),
+        centered=False,
+        **options[kind],
+    )
+
+
+def candidate_task() -> Classification:
+    """Candidates are false (0) or true (1), whichever comes first; some have no label (-1)."""
+    task = Classification(ignore_unknown=True)
+    task.classes = [0, 1]
+    return task
+
+
+def graph_batch(graph: CandidateGraph, labels: Array | None = None) -> Batch:
+    """A whole candidate graph as one batch, with labels `(E,)` of 1, 0 or -1 (unknown)."""
+    unknown = torch.full((len(graph),), -1)
+    links = Linked(torch.from_numpy(graph.index), torch.from_numpy(graph.weight))
+    target = unknown if labels is None else torch.from_numpy(labels)
+    x = torch.from_numpy(graph.features).unsqueeze(1)
+    return Batch(x, links, target, unknown, unknown)
+
+
+def probability(logits: Tensor) -> Tensor:
+    """The probability that a candidate is true."""
+    return torch.sigmoid(logits[:, 1] - logits[:, 0])
+
+
 @dataclass
 class CandidateArrangement:
     """Candidate matches are the items, a network tells the true ones; the default.
 
     Attributes:
-        network: scores candidates.
+        kind: of the network.
         threshold: least probability of a match; None cuts every pair where F1 is expected to be
             largest, see `assignment.best_cut`.
         beyond: true matches for each that is among the candidates, for that cut; 1 leaves out of
             the account those that no candidate proposes.
         proposal: how candidates are proposed.
+        network: scores candidates; a new one if None.
     """
 
-    network: CandidateNetwork
+    kind: Kind = "fgn"
     threshold: float | None = None
     beyond: float = 1.0
     proposal: Proposal = field(default_factory=Proposal)
+    network: FGN = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         """Reject what is no probability."""
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold must lie in 0..1, got {self.threshold}")
+        self.network = self.network or candidate_network(self.kind, self.proposal.neighbors)
 
     def match(self, first: ImageFeatures, second: ImageFeatures) -> Matches:
         """Propose, score and decide."""
         graph = propose(first, second, self.proposal)
         return self.decide(graph, self.score(graph))
 
-    def decide(self, graph: CandidateGraph, score: Any) -> Matches:
+    def decide(self, graph: CandidateGraph, score: Array) -> Matches:
         """One-to-one matches of scored candidates."""
         least = LEAST if self.threshold is None else self.threshold
         found = one_to_one(graph.first, graph.second, score, least)
         return best_cut(found, self.beyond) if self.threshold is None else found
 
     @torch.no_grad()
-    def score(self, graph: CandidateGraph) -> Any:
+    def score(self, graph: CandidateGraph) -> Array:
         """The probability of every candidate, `(E,)`."""
         if not len(graph):
             return np.zeros(0, np.float32)
-        self.network.eval()
-        return probability(self.network.on_graph(*graph_tensors(graph))).numpy()
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The network's parameters."""
-        return dict(self.network.state_dict())
+        if self.network.training:
+            self.network.eval()
+        return probability(self.network(graph_batch(graph))).numpy()
 
     def values(self) -> dict[str, Any]:
-        """Sizes of the network, how to cut, and the proposal."""
+        """The kind of network, how to cut, and the proposal."""
         return {
             "arrangement": "candidates",
-            "network": self.network.settings,
+            "kind": self.kind,
             "threshold": self.threshold,
             "beyond": self.beyond,
             "proposal": asdict(self.proposal),
         }
 
 
-def graph_tensors(graph: CandidateGraph) -> tuple[Tensor, Tensor, Tensor]:
-    """Features, index and weight as torch has them."""
-    parts = (graph.features, graph.index, graph.weight)
-    features, index, weight = (torch.from_numpy(part) for part in parts)
-    return features, index, weight
+def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> Matches:
+    """Greedy assignment: take the best candidate, drop all that share a keypoint with it, repeat.
+
+    Each round takes all candidates that are the best of both of their keypoints at once, which
+    gives the same matches as one at a time.
+
+    Args:
+        first: `(E,)` keypoints of the candidates in the first image.
+        second: `(E,)` keypoints of the candidates in the second image.
+        score: `(E,)` scores of the candidates.
+        threshold: minimum score of a match.
+
+    Example:
+        >>> one_to_one(np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0.9, 0.8, 0.7]), 0.5)
+        Matches(first=array([0]), second=array([0]), confidence=array([0.9], dtype=float32))
+    """
+    left = np.flatnonzero(score >= threshold)
+    left = left[np.lexsort((second[left], first[left], -score[left]))]
+    taken = [left[:0]]
+    while len(left):
+        best0 = np.unique(first[left], return_index=True)[1]
+        best1 = np.unique(second[left], return_index=True)[1]
+        chosen = left[np.intersect1d(best0, best1)]
+        taken.append(chosen)
+        free = ~np.isin(first[left], first[chosen]) & ~np.isin(second[left], second[chosen])
+        left = left[free]
+    rows = np.concatenate(taken)
+    return sorted_matches(first[rows], second[rows], score[rows])
 
 
-def match_in_any_order(
-    arrangement: Arrangement, first: ImageFeatures, second: ImageFeatures
-) -> Matches:
-    """Match so that the order in which points come changes nothing, not even a rounding."""
-    order0, order1 = canonical_order(first), canonical_order(second)
-    found = arrangement.match(first.take(order0), second.take(order1))
-    return sorted_matches(order0[found.first], order1[found.second], found.confidence)
+def best_cut(matches: Matches, beyond: float) -> Matches:
+    """Keep the most confident matches, as many as maximize the expected F1.
+
+    If confidences are probabilities, the first k matches contain `Σ_{i≤k} p_i` of the
+    `beyond · Σ p` true matches, so that F1 is `2 Σ_{i≤k} p_i / (k + beyond · Σ p)`. Unlike a fixed
+    threshold, this cuts an easy pair at a higher confidence than a hard one.
+
+    Args:
+        matches: in descending order of confidence.
+        beyond: number of true matches divided by those among `matches`; 1 if none is missing.
+
+    Example:
+        >>> sure = Matches(np.arange(3), np.arange(3), np.array([1.0, 0.9, 0.1]))
+        >>> len(best_cut(sure, 1.0))
+        2
+    """
+    if not len(matches):
+        return matches
+    found = np.cumsum(matches.confidence, dtype=np.float64)
+    expected = found / (np.arange(1, len(matches) + 1) + beyond * found[-1])
+    return matches.strongest(int(np.argmax(expected)) + 1)

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.assignment import Matches, sorted_matches
 from evergraph.apps.matching.features import ImageFeatures
-from evergraph.apps.matching.truth import Pair
+from evergraph.apps.matching.truth import Matches, Pair, sorted_matches
 from evergraph.extras import require
 
 cv2 = require("cv2", "matching")

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.assignment import Matches
-from evergraph.apps.matching.truth import PIXELS, Pair
+from evergraph.apps.matching.truth import PIXELS, Matches, Pair
 from evergraph.extras import require
 
 cv2 = require("cv2", "matching")

@@ -8,29 +8,40 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from evergraph.apps.matching.arrangements import (
     Arrangement,
     CandidateArrangement,
-    graph_tensors,
-    match_in_any_order,
+    candidate_task,
+    graph_batch,
+    one_to_one,
 )
-from evergraph.apps.matching.assignment import Matches
-from evergraph.apps.matching.candidates import Proposal, propose
-from evergraph.apps.matching.features import Detector, detect, features
+from evergraph.apps.matching.candidates import CandidateGraph, Proposal, propose
+from evergraph.apps.matching.features import (
+    Detector,
+    ImageFeatures,
+    canonical_order,
+    detect,
+    features,
+)
 from evergraph.apps.matching.images import Image, read_image
-from evergraph.apps.matching.network import CandidateNetwork, as_batch
-from evergraph.apps.matching.paper import PaperArrangement, PaperNetwork
-from evergraph.apps.matching.truth import Pair, verified_labels
+from evergraph.apps.matching.paper import PaperArrangement
+from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
+from evergraph.extras import require
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from evergraph.learn.learner import Learner, Method
+from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Memory, Reservoir
+from evergraph.learn.method import Method
 from evergraph.learn.methods import Replay
 from evergraph.learn.training import Training
 
+cv2 = require("cv2", "matching")
+
 Array = NDArray[Any]
+SURE = 0.5  # minimum probability of the matches that a fundamental matrix is estimated from
+FEWEST = 16  # inliers that an estimate needs to be used
+WRONG = 3 * PIXELS  # distance from the epipolar line beyond which a candidate is false
 
 
 @dataclass(frozen=True)
@@ -133,8 +144,7 @@ class Matcher:
             )
             for image in (image0, image1)
         )
-        matches = match_in_any_order(self.arrangement, first, second)
-        return Matched(first.keypoints, second.keypoints, matches)
+        return Matched(first.keypoints, second.keypoints, self._match(first, second))
 
     def match_features(
         self,
@@ -160,11 +170,17 @@ class Matcher:
             )
             for side in (0, 1)
         )
-        return match_in_any_order(self.arrangement, first, second)
+        return self._match(first, second)
 
     def match_pair(self, pair: Pair) -> Matches:
         """Match a pair whose features are known."""
-        return match_in_any_order(self.arrangement, pair.first, pair.second)
+        return self._match(pair.first, pair.second)
+
+    def _match(self, first: ImageFeatures, second: ImageFeatures) -> Matches:
+        """Match so that the order in which points come changes nothing, not even a rounding."""
+        order0, order1 = canonical_order(first), canonical_order(second)
+        found = self.arrangement.match(first.take(order0), second.take(order1))
+        return sorted_matches(order0[found.first], order1[found.second], found.confidence)
 
     # -- learning ---------------------------------------------------------------------------
 
@@ -178,9 +194,8 @@ class Matcher:
             )
         if self._learner is None:
             how = self._online or Online.default()
-            network = self.arrangement.network
-            self._learner = Learner(network, how.method, how.memory, how.training, how.seed)
-            self._learner.classes = [0, 1]  # false and true, whichever comes first
+            parts = (self.arrangement.network, how.method, how.memory, how.training, how.seed)
+            self._learner = Learner(*parts, task=candidate_task())
         return self._learner
 
     def learn(self, pair: Pair) -> int:
@@ -199,10 +214,10 @@ class Matcher:
             labels = pair.labels(graph.first, graph.second)
         else:
             labels = verified_labels(pair, graph, self.arrangement.score(graph))
-        batch = as_batch(*graph_tensors(graph), torch.from_numpy(labels))
-        if len(batch):
-            learner.observe(batch)
-        return len(batch)
+        known = int((labels >= 0).sum())
+        if known:
+            learner.observe(graph_batch(graph, labels))
+        return known
 
     # -- saving -----------------------------------------------------------------------------
 
@@ -214,7 +229,7 @@ class Matcher:
             "points": self.points,
             "extra": extra or {},
         }
-        write_checkpoint(path, self.arrangement.tensors(), values)
+        write_checkpoint(path, self.arrangement.network.state_dict(), values)
 
     @classmethod
     def load(cls, path: Path | str) -> Matcher:
@@ -222,23 +237,64 @@ class Matcher:
         if not Path(path).is_file():
             raise CheckpointError(f"no matcher at {path}; make one with `evergraph match train`")
         tensors, values = read_checkpoint(path)
-        if values.get("arrangement") not in ("candidates", "paper"):
+        kind = values.get("arrangement")
+        if kind not in ("candidates", "paper"):
             raise CheckpointError(f"{path} is a checkpoint of this program but not a matcher")
         arrangement: Arrangement
-        if values["arrangement"] == "paper":
-            paper = PaperNetwork(**values["network"])
-            paper.load_state_dict(tensors)
-            arrangement = PaperArrangement(paper)
+        if kind == "paper":
+            arrangement = PaperArrangement(values["kind"], values["features"])
         else:
-            network = CandidateNetwork(**values["network"])
-            if tensors["embed.0.weight"].shape != network.embed[0].weight.shape:
-                raise CheckpointError(
-                    f"{path} was trained on other features of candidates; train it again with "
-                    "`evergraph match train`"
-                )
-            network.load_state_dict(tensors)
             proposal = Proposal(**values["proposal"])
-            arrangement = CandidateArrangement(
-                network, values["threshold"], values["beyond"], proposal
+            settings = (values["kind"], values["threshold"], values["beyond"], proposal)
+            arrangement = CandidateArrangement(*settings)
+        shapes = {name: part.shape for name, part in arrangement.network.state_dict().items()}
+        if shapes != {name: part.shape for name, part in tensors.items()}:
+            raise CheckpointError(
+                f"{path} was trained on other features of candidates; train it again with "
+                "`evergraph match train`"
             )
+        arrangement.network.load_state_dict(tensors)
         return cls(arrangement, values["detector"], values["points"])
+
+
+def verified_labels(pair: Pair, graph: CandidateGraph, score: Array) -> Array:
+    """Labels of candidates `(E,)` from geometric verification: 1 true, 0 false, -1 unknown.
+
+    A fundamental matrix is estimated from confident matches (MAGSAC). Its inliers are true.
+    Candidates that share a keypoint with an inlier, or lie far from the epipolar line, are false.
+    The rest is unknown, since false candidates may lie near the line by chance.
+
+    Args:
+        pair: gives the keypoints; its ground truth is not used.
+        graph: E candidates.
+        score: `(E,)` probabilities of the candidates.
+    """
+    unknown = np.full(len(graph), -1)
+    matches = one_to_one(graph.first, graph.second, score, SURE)
+    if len(matches) < FEWEST:
+        return unknown
+    cv2.setRNGSeed(0)
+    estimate, inliers = cv2.findFundamentalMat(*pair.points(matches), cv2.USAC_MAGSAC, 1.0, 0.999)
+    if estimate is None or estimate.shape != (3, 3) or int(inliers.sum()) < FEWEST:
+        return unknown
+    kept = inliers[:, 0].astype(bool)
+    partner = np.full(len(pair.first), -1)
+    partner[matches.first[kept]] = matches.second[kept]
+    taken = np.zeros(len(pair.second), bool)
+    taken[matches.second[kept]] = True
+    true = partner[graph.first] == graph.second
+    rival = (partner[graph.first] >= 0) | taken[graph.second]
+    far = epipolar_distance(pair, graph, estimate) > WRONG
+    return np.where(true, 1, np.where(rival | far, 0, unknown))
+
+
+def epipolar_distance(pair: Pair, graph: CandidateGraph, fundamental: Array) -> Array:
+    """Larger distance of candidates `(E,)` from the epipolar lines in both images, in pixels."""
+    ones = np.ones((len(graph), 1))
+    points0 = np.concatenate([pair.first.keypoints[graph.first], ones], 1)
+    points1 = np.concatenate([pair.second.keypoints[graph.second], ones], 1)
+    line1, line0 = points0 @ fundamental.T, points1 @ fundamental
+    off = np.abs((points1 * line1).sum(1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distances = [off / np.hypot(line[:, 0], line[:, 1]) for line in (line0, line1)]
+    return np.asarray(np.nan_to_num(np.maximum(*distances), nan=np.inf))

@@ -4,67 +4,161 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
-from evergraph.apps.matching.arrangements import CandidateArrangement
+from evergraph.apps.matching.arrangements import (
+    CandidateArrangement,
+    Kind,
+    candidate_task,
+    graph_batch,
+)
+from evergraph.apps.matching.candidates import Proposal, propose
 from evergraph.apps.matching.evaluate import evaluate
-from evergraph.apps.matching.fit import Example, Fit, examples, fit
 from evergraph.apps.matching.homography import Views, album_pairs
 from evergraph.apps.matching.images import list_images, read_image
 from evergraph.apps.matching.matcher import Matcher
-from evergraph.apps.matching.network import CandidateNetwork
 from evergraph.apps.matching.sources import layout_of, photograph, split
 from evergraph.apps.matching.tartanair import sequence_pairs, sequences
 from evergraph.apps.matching.truth import Pair
+from evergraph.learn.learner import Learner
+from evergraph.learn.methods import Finetune
+from evergraph.learn.tasks import Task
+from evergraph.learn.training import Training
+from evergraph.stream.batch import Batch, concatenate
+from evergraph.stream.continuum import Continuum
+from evergraph.stream.schedule import Schedule, shuffled
 
-Follow = Callable[[int, float], None]
+Report = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class PairSource:
+    """Pairs of images by number; a batch holds all candidates of some of them.
+
+    Attributes:
+        batches: the labeled candidate graph of each pair.
+    """
+
+    batches: Sequence[Batch]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def batch(self, index: Tensor, task: int = -1, position: int | None = None) -> Batch:
+        """Several graphs side by side in one."""
+        found = concatenate([self.batches[i] for i in index.tolist()])
+        return found if task < 0 else replace(found, task=torch.full_like(found.task, task))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How to train: Adam, minibatches of whole pairs, each of them equally often.
+
+    Attributes:
+        steps: gradient steps.
+        pairs_per_step: size of a minibatch.
+        lr: learning rate.
+        cycle: raise and lower the rate in one cycle.
+    """
+
+    steps: int = 300
+    pairs_per_step: int = 8
+    lr: float = 3e-3
+    cycle: bool = True
+
+    def __post_init__(self) -> None:
+        """Reject what trains nothing."""
+        for name in ("steps", "pairs_per_step"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def training(self) -> Training:
+        """The settings of a learner."""
+        return Training("adam", self.lr, steps=1, cycle=self.steps * self.cycle)
+
+
+def examples(pairs: Sequence[Pair], proposal: Proposal = Proposal()) -> list[Batch]:  # noqa: B008
+    """The labeled candidate graphs of pairs; those without any label are left out."""
+    graphs = ((pair, propose(pair.first, pair.second, proposal)) for pair in pairs)
+    labeled = ((graph, pair.labels(graph.first, graph.second)) for pair, graph in graphs)
+    return [graph_batch(graph, labels) for graph, labels in labeled if (labels >= 0).any()]
+
+
+def fit(
+    network: nn.Module,
+    data: Sequence[Batch],
+    how: Fit = Fit(),  # noqa: B008
+    seed: int = 0,
+    task: Task | None = None,
+    report: Report = lambda step: None,
+) -> None:
+    """Train a network in place with the package's learner; on candidates if no task is given."""
+    if not data:
+        raise ValueError("expected at least one pair with candidates to train on, got none")
+    needed = how.steps * how.pairs_per_step
+    epochs = -(-needed // len(data))
+    order = shuffled(torch.arange(len(data)), np.random.default_rng(seed), epochs)
+    schedule = Schedule.from_groups({"pairs": order[:needed]}, how.pairs_per_step, epochs)
+    stream = Continuum(PairSource(data), schedule, torch.arange(0))
+    learner = Learner(
+        network,  # type: ignore[arg-type]
+        Finetune(),
+        training=how.training,
+        task=candidate_task() if task is None else task,
+    )
+    for step, batch in enumerate(stream, start=1):
+        learner.observe(batch)
+        report(step)
+    network.eval()
 
 
 def train_on(
-    kind: str,
-    data: Sequence[Example],
+    kind: Kind,
+    data: Sequence[Batch],
     valid: Sequence[Pair],
     how: Fit,
     views: Views,
     seed: int,
-    follow: Follow = lambda step, loss: None,
+    report: Report = lambda step: None,
 ) -> tuple[Matcher, dict[str, Any]]:
-    """A matcher from labeled candidates, and what other pairs say of it."""
+    """A matcher from labeled candidates, and its F1 on other pairs."""
     start = time.process_time()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network = CandidateNetwork(kind)  # type: ignore[arg-type]
-    fit(network, data, how, seed, follow)
-    tool = Matcher(CandidateArrangement(network), views.detector, 2 * views.points)
-    told = {
+        arrangement = CandidateArrangement(kind)
+    fit(arrangement.network, data, how, seed, report=report)
+    tool = Matcher(arrangement, views.detector, 2 * views.points)
+    return tool, {
         "validation_f1": evaluate(valid, tool.match_pair)["f1"],
         "train_seconds": time.process_time() - start,
-        "parameters": sum(p.numel() for p in network.parameters()),
+        "parameters": sum(p.numel() for p in arrangement.network.parameters()),
     }
-    return tool, told
 
 
 def train(
     folder: Path | None,
-    kind: str = "fgn",
+    kind: Kind = "fgn",
     count: int = 1000,
     how: Fit = Fit(),  # noqa: B008
     views: Views = Views(),  # noqa: B008
     seed: int = 0,
-    follow: Follow = lambda step, loss: None,
+    report: Report = lambda step: None,
 ) -> tuple[Matcher, dict[str, Any]]:
     """Train on a folder, or on the bundled pictures of a seed's split if there is none."""
     start = time.process_time()
     learn, valid, names = _data(folder, count, views, seed)
     data = examples(learn)
     making = time.process_time() - start
-    tool, told = train_on(kind, data, valid, how, views, seed, follow)
-    told["train_seconds"] += making
-    return tool, {**told, "kind": kind, "seed": seed, "pairs": len(data), "images": names}
+    tool, found = train_on(kind, data, valid, how, views, seed, report)
+    found["train_seconds"] += making
+    return tool, {**found, "kind": kind, "seed": seed, "pairs": len(data), "images": names}
 
 
 def _data(

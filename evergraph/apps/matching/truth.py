@@ -1,4 +1,4 @@
-"""Ground truth of image pairs, and labels from geometric verification where there is none."""
+"""Matches of two images, and which of them are true."""
 
 from __future__ import annotations
 
@@ -10,18 +10,37 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from evergraph.apps.matching.assignment import Matches, one_to_one
-from evergraph.apps.matching.candidates import CandidateGraph
 from evergraph.apps.matching.features import ImageFeatures
-from evergraph.extras import require
-
-cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
 PIXELS = 3.0  # maximum reprojection error of a true match
-SURE = 0.5  # minimum probability of the matches that a fundamental matrix is estimated from
-FEWEST = 16  # inliers that an estimate needs to be used
-WRONG = 3 * PIXELS  # distance from the epipolar line beyond which a candidate is false
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Matches of two images, in descending order of confidence.
+
+    Attributes:
+        first, second: `(M,)` indices of keypoints.
+        confidence: `(M,)` float32 in 0..1.
+    """
+
+    first: Array
+    second: Array
+    confidence: Array
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def strongest(self, count: int) -> Matches:
+        """The `count` most confident matches."""
+        return Matches(self.first[:count], self.second[:count], self.confidence[:count])
+
+
+def sorted_matches(first: Array, second: Array, confidence: Array) -> Matches:
+    """Sort matches by descending confidence; ties by index."""
+    order = np.lexsort((second, first, -confidence))
+    return Matches(first[order], second[order], confidence[order].astype(np.float32))
 
 
 @dataclass(frozen=True)
@@ -153,46 +172,3 @@ def unknown_pair(
         np.zeros(len(second), bool),
     )
     return Pair(first, second, truth, size, name=name)
-
-
-def verified_labels(pair: Pair, graph: CandidateGraph, score: Array) -> Array:
-    """Labels of candidates `(E,)` from geometric verification: 1 true, 0 false, -1 unknown.
-
-    A fundamental matrix is estimated from confident matches (MAGSAC). Its inliers are true.
-    Candidates that share a keypoint with an inlier, or lie far from the epipolar line, are false.
-    The rest is unknown, since false candidates may lie near the line by chance.
-
-    Args:
-        pair: gives the keypoints; its ground truth is not used.
-        graph: E candidates.
-        score: `(E,)` probabilities of the candidates.
-    """
-    unknown = np.full(len(graph), -1)
-    matches = one_to_one(graph.first, graph.second, score, SURE)
-    if len(matches) < FEWEST:
-        return unknown
-    cv2.setRNGSeed(0)
-    estimate, inliers = cv2.findFundamentalMat(*pair.points(matches), cv2.USAC_MAGSAC, 1.0, 0.999)
-    if estimate is None or estimate.shape != (3, 3) or int(inliers.sum()) < FEWEST:
-        return unknown
-    kept = inliers[:, 0].astype(bool)
-    partner = np.full(len(pair.first), -1)
-    partner[matches.first[kept]] = matches.second[kept]
-    taken = np.zeros(len(pair.second), bool)
-    taken[matches.second[kept]] = True
-    true = partner[graph.first] == graph.second
-    rival = (partner[graph.first] >= 0) | taken[graph.second]
-    far = epipolar_distance(pair, graph, estimate) > WRONG
-    return np.where(true, 1, np.where(rival | far, 0, unknown))
-
-
-def epipolar_distance(pair: Pair, graph: CandidateGraph, fundamental: Array) -> Array:
-    """Larger distance of candidates `(E,)` from the epipolar lines in both images, in pixels."""
-    ones = np.ones((len(graph), 1))
-    points0 = np.concatenate([pair.first.keypoints[graph.first], ones], 1)
-    points1 = np.concatenate([pair.second.keypoints[graph.second], ones], 1)
-    line1, line0 = points0 @ fundamental.T, points1 @ fundamental
-    off = np.abs((points1 * line1).sum(1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        distances = [off / np.hypot(line[:, 0], line[:, 1]) for line in (line0, line1)]
-    return np.asarray(np.nan_to_num(np.maximum(*distances), nan=np.inf))

@@ -1,16 +1,18 @@
 """Where the truth comes from: homographies, depth and poses, disparity, rendered scenes."""
 
+import os
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
-from matching_scenes import easy_pair, random_features, texture
+from matching_pairs import easy_pair, random_features, texture
 
 from evergraph.apps.matching import sources, tartanair
 from evergraph.apps.matching.homography import Views, album_pairs, pairs, photometric
 from evergraph.apps.matching.sources import judged_pairs, layout_of, video_pairs
 from evergraph.apps.matching.truth import warp
-from experiments import matching_render as render
-from experiments import matching_stereo as stereo
+from experiments import matching_scenes as render
 
 SMALL = Views(size=(96, 72), points=40, difficulty=0.3, noise=0.2, matches=4)
 
@@ -225,9 +227,7 @@ def test_negative_and_infinite_depth_is_unknown(tmp_path):
 
 @pytest.mark.slow
 def test_the_two_real_frames_of_tartanair():
-    from pathlib import Path
-
-    root = Path(__file__).parents[2] / "shared" / "data" / "TartanAir"
+    root = Path(os.environ.get("EVERGRAPH_DATA", "data")) / "TartanAir"
     if not root.is_dir():
         pytest.skip("the two real frames are not here")
     pair = next(tartanair.sequence_pairs(tartanair.sequences(root)[0], 1, 640, 512))
@@ -259,16 +259,16 @@ def test_disparity_there_and_back():
     disparity = np.full((20, 50), 7.0)
     disparity[:, 40:] = np.inf
     points = np.array([[20.0, 5.0], [3.0, 5.0], [45.0, 5.0]], np.float32)
-    there, known = stereo.shift(points, disparity)
+    there, known = render.shift(points, disparity)
     assert known.tolist() == [True, False, False]  # one leaves the image, one is unknown
     assert there[0].tolist() == [13, 5]
-    back, known = stereo.shift_back(there[:1], disparity)
+    back, known = render.shift_back(there[:1], disparity)
     assert known.tolist() == [True]
     assert back[0].tolist() == [20, 5]
 
 
 def test_the_motorcycle_has_true_matches():
-    pair = next(iter(stereo.motorcycle_pairs((128,))))
+    pair = next(iter(render.motorcycle_pairs((128,))))
     assert 30 < (pair.true_matches() >= 0).sum() < 128
     assert pair.truth.judged.mean() > 0.7
 

@@ -7,23 +7,28 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from matching_scenes import easy_pair, random_features, texture
+from matching_pairs import easy_pair, random_features, texture
 
 from evergraph.apps.matching import baselines
-from evergraph.apps.matching.arrangements import CandidateArrangement, graph_tensors
-from evergraph.apps.matching.assignment import Matches, best_cut, one_to_one
+from evergraph.apps.matching.arrangements import (
+    KINDS,
+    SHAPE,
+    CandidateArrangement,
+    best_cut,
+    candidate_network,
+    candidate_task,
+    graph_batch,
+    one_to_one,
+    probability,
+)
 from evergraph.apps.matching.candidates import NAMES, NUM_FEATURES, Proposal, propose
 from evergraph.apps.matching.evaluate import areas, evaluate, judge
 from evergraph.apps.matching.features import canonical_order, detect, features
 from evergraph.apps.matching.images import read_image, to_gray
 from evergraph.apps.matching.matcher import Matcher
-from evergraph.apps.matching.network import (
-    KINDS,
-    CandidateNetwork,
-    as_batch,
-    probability,
-)
+from evergraph.apps.matching.truth import Matches
 from evergraph.feature_graph import feature_adjacency, propagate
+from evergraph.graph.neighbors import Linked
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from experiments.matching_table7 import tolerance_curve
 
@@ -34,7 +39,7 @@ def graph_of(points=40, **changes):
 
 
 def matcher(**changes):
-    return Matcher(CandidateArrangement(CandidateNetwork("fgn"), **changes))
+    return Matcher(CandidateArrangement("fgn", **changes))
 
 
 # -- candidates ---------------------------------------------------------------------------------
@@ -128,7 +133,8 @@ def test_a_matcher_of_other_features_is_refused(tmp_path):
     path = tmp_path / "old.safetensors"
     tool.save(path)
     tensors, values = read_checkpoint(path)
-    tensors["embed.0.weight"] = tensors["embed.0.weight"][:, :19].contiguous()
+    name = "encoder.layers.0.weight"
+    tensors[name] = tensors[name][:, :19].contiguous()
     write_checkpoint(path, tensors, values)
     with pytest.raises(CheckpointError, match="other features"):
         Matcher.load(path)
@@ -184,72 +190,136 @@ def test_the_cut_is_where_expected_f1_is_largest():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_graph_and_its_items_give_the_same_logits(kind):
     graph, pair = graph_of(24)
-    network = CandidateNetwork(kind)
-    tensors = graph_tensors(graph)
-    target = torch.from_numpy(pair.labels(graph.first, graph.second))
-    batch = as_batch(*tensors, target)
-    whole = network.on_graph(*tensors)
-    assert torch.allclose(network(batch.x, batch.neighbors), whole, atol=1e-5)
+    network = candidate_network(kind)
+    batch = graph_batch(graph, pair.labels(graph.first, graph.second))
+    whole = network(batch)
+    packed = batch.compact()
+    assert isinstance(batch.neighbors, Linked)
+    assert not isinstance(packed.neighbors, Linked)
+    assert torch.allclose(network(packed), whole, atol=1e-5)
+    some = torch.tensor([5, 0, 17])
+    assert torch.allclose(network(batch.select(some)), whole[some], atol=1e-5)
     one = batch.select(torch.tensor([5]))
-    assert torch.allclose(network(one.x, one.neighbors)[0], whole[5], atol=1e-5)
+    assert torch.allclose(network(one)[0], whole[5], atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_gets_a_gradient(kind):
     graph, _ = graph_of(24)
-    network = CandidateNetwork(kind)
-    network.on_graph(*graph_tensors(graph)).square().sum().backward()
+    network = candidate_network(kind)
+    network(graph_batch(graph)).square().sum().backward()
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, name
         assert bool(parameter.grad.abs().sum() > 0), name
 
 
-def test_the_message_of_fgn_is_the_papers_equation():
-    graph, _ = graph_of(16)
-    features, index, weight = graph_tensors(graph)
-    network = CandidateNetwork("fgn", layers=1)
-    own = network.embed(features)
-    gate = torch.sigmoid(network._attend(0, own, own, index))
-    x = network.nodes(own)
-    mean = torch.stack([
-        sum(gate[e, k] * weight[e, k] * x[index[e, k]] for k in range(index.shape[1]))
-        / index.shape[1]
-        for e in range(len(graph))
-    ])  # fmt: skip
-    shape = (-1, *network.shape)
-    adjacency = feature_adjacency(x.view(shape), mean.view(shape).unsqueeze(1))
-    message = propagate(adjacency, network.values[0](own).view(shape)).flatten(1)
-    message = message / network.shape[1] ** 0.5
-    h = own + network.updates[0](torch.cat([own, message], -1))
-    expected = network.readout(h)
-    assert torch.allclose(network.on_graph(features, index, weight), expected, atol=1e-4)
+def leaky(score):
+    return score if score > 0 else 0.2 * score
+
+
+def dumb_message(network, layer, kind, e, h, links, i):
+    """What candidate i collects, term by term."""
+    index, weight = links.index[i].tolist(), links.weight[i].tolist()
+    block = network.blocks[layer]
+    if kind == "gcn":
+        return block.value(sum(w * e[j] for j, w in zip(index, weight, strict=True)) / 4)
+    attention = network.attentions[layer if kind == "gat" else 0]
+    center, around = attention.center[:, 0], attention.neighbor[:, 0]
+    score = [leaky(center @ e[i] + around @ e[j] + attention.bias[0]) for j in index]
+    if kind == "gat":
+        prior = [math.log(w + 1e-3) for w in weight]
+        share = torch.stack([s + p for s, p in zip(score, prior, strict=True)]).softmax(0)
+        return block.value(sum(g * e[j] for g, j in zip(share, index, strict=True)))
+    gates = [torch.sigmoid(s) * w for s, w in zip(score, weight, strict=True)]
+    mean = sum(g * network.project(e[j]) for g, j in zip(gates, index, strict=True)) / len(index)
+    x = network.project(e[i]).view(SHAPE)
+    adjacency = feature_adjacency(x, mean.view(1, *SHAPE))
+    return propagate(adjacency, block.value(h).view(SHAPE)).flatten() / SHAPE[1] ** 0.5
+
+
+def dumb_logits(network, kind, batch):
+    """The equations of a network, candidate by candidate."""
+    e = network.encoder.layers(batch.x[:, 0, : network.encoder.inputs])
+    out = []
+    for i in range(len(batch)):
+        h = e[i]
+        for layer, block in enumerate(network.blocks):
+            given = h
+            if kind != "mlp":
+                message = dumb_message(network, layer, kind, e, h, batch.neighbors, i)
+                given = torch.cat([h, message])
+            h = h + block.update(given)
+        head = network.head
+        out.append(torch.einsum("cf,fck->k", h.view(SHAPE), head.weight) + head.bias)
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_networks_are_the_dumb_loop_over_their_equations(kind):
+    graph, pair = graph_of(12)
+    batch = graph_batch(graph, pair.labels(graph.first, graph.second))
+    batch = replace(
+        batch,
+        x=batch.x.double(),
+        neighbors=Linked(batch.neighbors.index, batch.neighbors.weight.double()),
+    )
+    network = candidate_network(kind).double()
+    found, expected = network(batch), dumb_logits(network, kind, batch)
+    assert torch.allclose(found, expected, atol=1e-9)
+    task, gradients = candidate_task(), []
+    for logits in (found, expected):
+        network.zero_grad()
+        task.loss(logits, batch).backward()
+        gradients.append({name: p.grad.clone() for name, p in network.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradient, gradients[1][name], rtol=1e-6, atol=1e-8), name
 
 
 def test_prediction_gives_the_numbers_of_training():
     graph, _ = graph_of(24)
-    network = CandidateNetwork("fgn")
-    with_gradient = network.on_graph(*graph_tensors(graph))
+    network = candidate_network("fgn")
+    with_gradient = network(graph_batch(graph))
     with torch.no_grad():
-        assert torch.allclose(network.on_graph(*graph_tensors(graph)), with_gradient, atol=1e-5)
+        assert torch.allclose(network(graph_batch(graph)), with_gradient, atol=1e-5)
 
 
 def test_neighbors_in_any_order():
     graph, _ = graph_of(20)
-    features, index, weight = graph_tensors(graph)
-    order = torch.randperm(index.shape[1])
+    batch = graph_batch(graph)
+    order = torch.randperm(graph.index.shape[1])
+    links = Linked(batch.neighbors.index[:, order], batch.neighbors.weight[:, order])
     for kind in KINDS:
-        network = CandidateNetwork(kind)
-        other = network.on_graph(features, index[:, order], weight[:, order])
-        assert torch.allclose(network.on_graph(features, index, weight), other, atol=1e-5)
+        network = candidate_network(kind)
+        other = network(replace(batch, neighbors=links))
+        assert torch.allclose(network(batch), other, atol=1e-5)
 
 
 def test_networks_refuse_what_they_cannot_be():
     with pytest.raises(ValueError, match="kind must be one of fgn, gcn, gat, mlp, got 'gin'"):
-        CandidateNetwork("gin")
-    with pytest.raises(ValueError, match="multiple of channels, got 30 and 4"):
-        CandidateNetwork("fgn", width=30)
-    with pytest.raises(ValueError, match="got 3 classes"):
-        CandidateNetwork("fgn").grow(3)
+        candidate_network("gin")
+    batch = graph_batch(graph_of(8)[0])
+    with pytest.raises(ValueError, match=r"x must have shape \(B, 1, 21\) for this model"):
+        candidate_network("fgn")(replace(batch, x=batch.x[..., :20]))
+
+
+# The least confident five of 60 matches, before the checkpoint got new parameter names.
+SHIPPED = [
+    (47, 47, 0.990569),
+    (38, 38, 0.986653),
+    (24, 24, 0.975456),
+    (56, 56, 0.971300),
+    (50, 50, 0.942582),
+]
+
+
+def test_the_shipped_matcher_gives_the_matches_it_always_gave():
+    pair = easy_pair(60, noise=0.9)
+    found = Matcher.pretrained().match_pair(pair)
+    assert len(found) == 60
+    rows = zip(found.first.tolist(), found.second.tolist(), found.confidence.tolist(), strict=True)
+    for (i, j, confidence), row in zip(SHIPPED, list(rows)[-5:], strict=True):
+        assert row[:2] == (i, j)
+        assert row[2] == pytest.approx(confidence, abs=1e-5)
 
 
 # -- the matcher --------------------------------------------------------------------------------

@@ -5,16 +5,28 @@ import json
 import cv2
 import numpy as np
 import pytest
-from matching_scenes import texture
+import typer
+from matching_pairs import texture
 from typer.testing import CliRunner
 
-from evergraph.cli import app
-from experiments import matching_render as render
+from benchmarks import matching as bench
+from evergraph.cli.match import match
+from experiments import matching as compare
+from experiments import matching_scenes as render
+from experiments import matching_stream as stream
+from experiments import matching_table7 as table7
 
 runner = CliRunner()
 
 
 def invoke(*arguments):
+    return runner.invoke(match, [str(a) for a in arguments])
+
+
+def call(command, *arguments):
+    """Run a module's main as `python -m` does."""
+    app = typer.Typer()
+    app.command()(command)
     return runner.invoke(app, [str(a) for a in arguments])
 
 
@@ -41,7 +53,7 @@ def images(tmp_path):
 
 def test_pair_writes_matches_and_a_picture(images, tmp_path):
     out = tmp_path / "out"
-    shown = invoke("match", "pair", images / "a.png", images / "b.png", "--out", out, "--json")
+    shown = invoke("pair", images / "a.png", images / "b.png", "--out", out, "--json")
     assert shown.exit_code == 0, shown.output
     told = json.loads(shown.stdout)
     saved = np.load(out / "matches.npz")
@@ -50,7 +62,7 @@ def test_pair_writes_matches_and_a_picture(images, tmp_path):
     moved = partner - saved["keypoints0"][saved["matches"] >= 0]
     assert np.median(moved[:, 0]) == pytest.approx(4, abs=0.5)
     assert cv2.imread(str(out / "matches.png")).shape == (160, 320, 3)
-    table = invoke("match", "pair", images / "a.png", images / "b.png", "--out", out)
+    table = invoke("pair", images / "a.png", images / "b.png", "--out", out)
     assert str(told["matches"]) in table.output
 
 
@@ -64,7 +76,7 @@ def test_pair_takes_all_kinds_of_images(kind, images, tmp_path):
     }[kind]
     path = tmp_path / "image.png"
     cv2.imwrite(str(path), made)
-    shown = invoke("match", "pair", path, path, "--out", tmp_path, "--json")
+    shown = invoke("pair", path, path, "--out", tmp_path, "--json")
     assert shown.exit_code == 0, shown.output
     assert (json.loads(shown.stdout)["matches"] > 0) == (kind != "one")
 
@@ -82,7 +94,7 @@ def test_pair_takes_all_kinds_of_images(kind, images, tmp_path):
     ],
 )
 def test_complaints_are_one_line(arguments, message):
-    shown = invoke("match", *arguments)
+    shown = invoke(*arguments)
     assert shown.exit_code == 2
     assert message in " ".join(shown.stderr.split())
     assert "Traceback" not in shown.output
@@ -92,7 +104,7 @@ def test_a_truncated_matcher_is_refused(images, tmp_path):
     path = tmp_path / "broken.safetensors"
     path.write_bytes(b"\x10\x00")
     pair = (images / "a.png", images / "b.png")
-    shown = invoke("match", "pair", *pair, "--matcher", path)
+    shown = invoke("pair", *pair, "--matcher", path)
     assert shown.exit_code == 2
     assert "truncated or damaged" in " ".join(shown.stderr.split())
 
@@ -100,7 +112,7 @@ def test_a_truncated_matcher_is_refused(images, tmp_path):
 def test_video_learns_on_the_way(rendered, images, tmp_path):
     saved = tmp_path / "learned.safetensors"
     shown = invoke(
-        "match", "video", rendered / "indoor/Easy/P000", "--learn", "--memory", 50,
+        "video", rendered / "indoor/Easy/P000", "--learn", "--memory", 50,
         "--points", 60, "--save", saved, "--json",
     )  # fmt: skip
     assert shown.exit_code == 0, shown.output
@@ -108,7 +120,7 @@ def test_video_learns_on_the_way(rendered, images, tmp_path):
     assert told["pairs"] == 2
     assert told["learned_candidates"] > 50
     assert 0 <= told["f1"] <= 1
-    plain = json.loads(invoke("match", "video", images, "--matcher", saved, "--json").stdout)
+    plain = json.loads(invoke("video", images, "--matcher", saved, "--json").stdout)
     assert plain["matches_per_second"] > 0
     assert "f1" not in plain
 
@@ -116,30 +128,26 @@ def test_video_learns_on_the_way(rendered, images, tmp_path):
 def test_train_then_evaluate(images, rendered, tmp_path):
     saved = tmp_path / "mine.safetensors"
     told = invoke(
-        "match", "train", images, "--pairs", 3, "--steps", 2, "--points", 60, "--save", saved,
+        "train", images, "--pairs", 3, "--steps", 2, "--points", 60, "--save", saved,
         "--json",
     )  # fmt: skip
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["images"] == ["b.png"]  # the other is held out
-    deep = invoke(
-        "match", "train", rendered, "--steps", 2, "--points", 60, "--kind", "gcn", "--save", saved
-    )
+    deep = invoke("train", rendered, "--steps", 2, "--points", 60, "--kind", "gcn", "--save", saved)
     assert deep.exit_code == 0, deep.output
-    shown = invoke(
-        "match", "evaluate", rendered, "--matcher", saved, "--points", 60, "--pairs", 3, "--json"
-    )
+    shown = invoke("evaluate", rendered, "--matcher", saved, "--points", 60, "--pairs", 3, "--json")
     assert shown.exit_code == 0, shown.output
     rows = json.loads(shown.stdout)["rows"]
     methods = [row["method"] for row in rows]
     assert {"nearest neighbor", "ratio test", "evergraph"} <= set(methods)
     assert all(len(row["auc_pose"]) == 3 for row in rows)
-    plain = invoke("match", "evaluate", images, "--points", 60, "--pairs", 1)
+    plain = invoke("evaluate", images, "--points", 60, "--pairs", 1)
     assert plain.exit_code == 0, plain.output
     assert "AUC" in plain.output
 
 
 def test_render_writes_every_category(tmp_path):
-    shown = invoke("match", "render", tmp_path, "--sequences", 1, "--frames", 2, "--width", 32)
+    shown = call(render.main, tmp_path, "--sequences", 1, "--frames", 2, "--width", 32)
     assert shown.exit_code == 0, shown.output
     found = sorted(p.parent.name for p in tmp_path.glob("*/Easy"))
     assert len(found) == 4
@@ -148,12 +156,14 @@ def test_render_writes_every_category(tmp_path):
 
 def test_table_7_beside_the_published_values(rendered, tmp_path):
     out, picture = tmp_path / "table.json", tmp_path / "curves.png"
-    shown = invoke(
-        "paper", "matching", rendered, "--seeds", 1, "--steps", 2, "--out", out,
+    shown = call(
+        table7.main, rendered, "--seeds", 1, "--steps", 2, "--out", out,
         "--picture", picture,
     )  # fmt: skip
     assert shown.exit_code == 0, shown.output
-    rows = json.loads(out.read_text())["rows"]
+    result = json.loads(out.read_text())
+    assert (result["schema"], result["seeds"]) == (2, [0])
+    rows = result["rows"]
     assert {row["method"] for row in rows} >= {"gat", "fgn", "descriptors alone"}
     overall = {row["method"]: row for row in rows if row["category"] == "all"}
     assert overall["fgn"]["published"] == 2.00
@@ -165,16 +175,30 @@ def test_table_7_beside_the_published_values(rendered, tmp_path):
 
 
 def test_bench_prints_json_and_nothing_else():
-    shown = invoke("bench", "matching", "--repeats", 1, "--most", 256, "--json")
+    shown = call(bench.main, "--repeats", 1, "--most", 256, "--json")
     assert shown.exit_code == 0, shown.output
     (row,) = json.loads(shown.stdout)["rows"]
     assert row["points"] == 256
     assert row["match_ms"] > 0
+    known = ("candidates", "graph_ms", "opencv_ms", "match_cpu_ms", "graph_cpu_ms")
+    ratios = ("opencv_cpu_ms", "fgn_us_per_item", "gcn_us_per_item", "fgn_to_gcn")
+    assert set(row) == {"points", "match_ms", "match_to_opencv", *known, *ratios}
+
+
+@pytest.mark.slow
+def test_stream_follows_the_schema_of_runs(tmp_path):
+    options = ("--seeds", 1, "--frames", 4, "--sequences", 1, "--methods", "replay", "--json")
+    shown = call(stream.main, *options)
+    assert shown.exit_code == 0, shown.output
+    (cell,) = json.loads(shown.stdout)["cells"]
+    assert list(cell["class_accuracy"][0]) == list(render.CATEGORIES)
+    assert np.shape(cell["accuracy_matrix"]) == (4, 4)
 
 
 @pytest.mark.slow
 def test_compare_small(tmp_path):
-    shown = invoke("match", "compare", "--small", "--seeds", 1, "--work", tmp_path, "--json")
+    options = ("--small", "--kinds", "fgn,mlp", "--seeds", 1, "--work", tmp_path)
+    shown = call(compare.main, *options, "--json")
     assert shown.exit_code == 0, shown.output
     cells = json.loads(shown.stdout)["cells"]
     assert {"test", "method", "precision", "recall", "f1", "runs", "train_seconds"} <= set(cells[0])

@@ -1,0 +1,307 @@
+"""The comparison behind `results/matching.json`: networks and baselines on unseen pictures.
+
+Homographies of photographs that training never saw, the stereo pair of a motorcycle, and rendered
+scenes; about three CPU minutes a seed. `python -m experiments.matching --out results/matching.json`
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from evergraph.apps.matching.arrangements import KINDS, Kind
+from evergraph.apps.matching.baselines import Baseline, adalam, gms, ratio_test, settled
+from evergraph.apps.matching.evaluate import Match, evaluate, harmonic
+from evergraph.apps.matching.homography import Views, album_pairs, pairs
+from evergraph.apps.matching.matcher import Matcher
+from evergraph.apps.matching.sources import Split, photograph, split
+from evergraph.apps.matching.train import Fit, examples, train_on
+from evergraph.apps.matching.truth import Pair
+from evergraph.cli.console import AsJson, Out, complaints, progress, use_threads
+from evergraph.evaluate.evidence import provenance
+from evergraph.extras import require
+from experiments.markdown import markdown
+from experiments.matching_scenes import CATEGORIES, motorcycle_pairs, rendered_pairs
+
+Report = Callable[[str], None]
+Cell = dict[str, Any]
+SCHEMA = 2
+APART = 4  # frames between the two of a rendered pair
+ORACLE = "ratio test, best on the test itself"
+RATIOS = tuple(round(0.7 + 0.025 * step, 3) for step in range(13))  # 0.7 to 1
+ADALAM_GRID: tuple[dict[str, Any], ...] = tuple(
+    {"search_expansion": reach, "min_inliers": least, "min_confidence": sure}
+    for reach, least in ((8, 4), (4, 4), (8, 6))
+    for sure in (50, 200)
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes of the comparison.
+
+    Attributes:
+        train, validation, test, surfaces: pairs of each kind.
+        frames: of the rendered sequence of each category.
+        stereo: points of each image of the stereo pair.
+        views: how the pairs of the test are made.
+        fit: how networks are trained.
+        kinds: networks to train.
+        slow: validation pairs that GMS and AdaLAM, which are slow, are tuned on.
+        baselines: whether they are run too.
+    """
+
+    train: int = 1000
+    validation: int = 40
+    test: int = 60
+    surfaces: int = 12
+    frames: int = 8
+    stereo: tuple[int, ...] = (256, 512, 1024)
+    views: Views = field(default_factory=Views)
+    fit: Fit = field(default_factory=Fit)
+    kinds: tuple[Kind, ...] = KINDS
+    slow: int = 10
+    baselines: bool = True
+
+
+SMALL: dict[str, Any] = {
+    "train": 8, "validation": 4, "test": 4, "surfaces": 2, "frames": 6, "stereo": (128,),
+    "fit": Fit(steps=4), "slow": 2,
+}  # fmt: skip
+"""A few pairs only, to see that it runs."""
+
+
+def run_seed(
+    seed: int, settings: Settings, report: Report = lambda what: None
+) -> tuple[list[Cell], dict[str, Matcher]]:
+    """All cells of one seed, and the matchers that it trained."""
+    chosen = split(seed)
+    report("making pairs")
+    start = time.process_time()
+    images = [photograph(name) for name in chosen.train]
+    data = examples(album_pairs(images, settings.train, 10 * seed, settings.views))
+    making = time.process_time() - start
+    images = [photograph(name) for name in chosen.validation]
+    valid = album_pairs(images, settings.validation, 10 * seed + 1, settings.views)
+    tests = _tests(chosen, seed, settings)
+    cells: list[Cell] = []
+    matchers: dict[str, Matcher] = {}
+    if settings.baselines:
+        for method, match, setting, seconds in _tuned_baselines(valid, settings.slow, report):
+            more = {"setting": setting, "train_seconds": seconds}
+            cells += _cells(tests, method, match, seed, more)
+        cells += _oracle(tests, seed)
+    for kind in settings.kinds:
+        report(f"training {kind}")
+        matcher, found = train_on(kind, data, valid, settings.fit, settings.views, seed)
+        seconds = making + found["train_seconds"]
+        more = {"setting": "", "train_seconds": seconds, "parameters": found["parameters"]}
+        cells += _cells(tests, kind.upper(), matcher.match_pair, seed, more)
+        matchers[kind] = matcher
+    return cells, matchers
+
+
+def _tests(chosen: Split, seed: int, settings: Settings) -> dict[str, list[Pair]]:
+    scenes, surfaces = (
+        [photograph(name) for name in names] for names in (chosen.test, chosen.surfaces)
+    )
+    views, textures = settings.views, [*scenes, *surfaces]
+    return {
+        "homographies of photographs": list(pairs(scenes, settings.test, 10 * seed + 2, views)),
+        "homographies of surfaces": list(pairs(surfaces, settings.surfaces, 10 * seed + 3, views)),
+        "stereo, motorcycle": list(motorcycle_pairs(settings.stereo, views.detector)),
+        "rendered, four frames apart": [
+            pair
+            for name, category in CATEGORIES.items()
+            for pair in rendered_pairs(
+                category, textures, settings.frames, seed, APART, views.points, name=name
+            )
+        ],
+    }
+
+
+def variants() -> dict[str, dict[str, Baseline]]:
+    """The settings of every installed baseline that validation pairs choose from."""
+    grids: dict[str, dict[str, Baseline]] = {
+        "ratio test": {
+            f"ratio {ratio}{', mutual' * mutual}": partial(ratio_test, ratio=ratio, mutual=mutual)
+            for ratio in RATIOS
+            for mutual in (False, True)
+        },
+        "GMS": {f"threshold {t}": partial(gms, threshold=t) for t in (2.0, 6.0)},
+        "AdaLAM": {
+            "default": adalam,
+            **{str(settings): partial(adalam, settings=settings) for settings in ADALAM_GRID},
+        },
+    }
+    return {name: grids.get(name, {"": match}) for name, match in settled().items()}
+
+
+def _tuned_baselines(
+    valid: Sequence[Pair], slow: int, report: Report
+) -> Iterator[tuple[str, Match, str, float]]:
+    """Every baseline with the setting of the best F1 on validation pairs."""
+    for method, settings in variants().items():
+        report(f"tuning {method}")
+        start = time.process_time()
+        shown = valid[:: max(len(valid) // slow, 1)] if method in ("GMS", "AdaLAM") else valid
+        best = _best(shown, settings)
+        yield method, settings[best], best, time.process_time() - start
+
+
+def _best(shown: Sequence[Pair], settings: dict[str, Baseline]) -> str:
+    """The setting with the best F1."""
+    if len(settings) == 1:
+        return next(iter(settings))
+    score = {name: evaluate(shown, match)["f1"] for name, match in settings.items()}
+    return max(score, key=lambda name: score[name])
+
+
+def _oracle(tests: dict[str, list[Pair]], seed: int) -> list[Cell]:
+    """The ratio test with the ratio that is best on each test itself: a bound, not a method."""
+    cells, ratios = [], variants()["ratio test"]
+    for test, shown in tests.items():
+        best = _best(shown, ratios)
+        more = {"setting": best, "train_seconds": 0.0}
+        cells += _cells({test: shown}, ORACLE, ratios[best], seed, more)
+    return cells
+
+
+def _cells(
+    tests: dict[str, list[Pair]], method: str, match: Match, seed: int, more: Cell
+) -> list[Cell]:
+    return [
+        {"test": test, "method": method, "seed": seed, **more, **evaluate(shown, match, True)}
+        for test, shown in tests.items()
+    ]
+
+
+def aggregate(cells: Sequence[Cell]) -> list[Cell]:
+    """One cell for each test and method: means over the seeds, with their spread."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell["test"], cell["method"]), []).append(cell)
+    tests = list(dict.fromkeys(cell["test"] for cell in cells))
+    out = []
+    for (test, method), runs in sorted(groups.items(), key=lambda item: tests.index(item[0][0])):
+        f1 = [float(run["f1"]) for run in runs]
+        merged: Cell = {"test": test, "method": method}
+        for name in ("precision", "recall", "f1", "mean_error", "train_seconds"):
+            merged[name] = float(np.mean([run[name] for run in runs]))
+        merged |= {
+            "f1_sd": float(np.std(f1, ddof=1)) if len(f1) > 1 else 0.0,
+            "f1_of_means": harmonic(merged["precision"], merged["recall"]),
+            "runs": len(runs),
+            "settings": [run["setting"] for run in runs],
+            "f1_per_seed": f1,
+        }
+        for name in ("auc_dlt", "auc_magsac", "auc_pose"):
+            if name in runs[0]:
+                merged[name] = np.mean([run[name] for run in runs], axis=0).tolist()
+        if "parameters" in runs[0]:
+            merged["parameters"] = runs[0]["parameters"]
+        out.append(merged)
+    return out
+
+
+COLUMNS = ("method", "precision", "recall", "F1", "± sd", "mean error, px", "training, CPU s")
+
+
+def page(result: Cell) -> str:
+    """One table a test, best F1 in bold."""
+    parts = ["# Feature matching: networks and baselines", origin(result)]
+    for test in dict.fromkeys(cell["test"] for cell in result["cells"]):
+        mine = [cell for cell in result["cells"] if cell["test"] == test]
+        top = max(cell["f1"] for cell in mine if cell["method"] != ORACLE)
+        rows = []
+        for cell in mine:
+            names = ("precision", "recall", "f1", "f1_sd")
+            numbers = [f"{cell[name]:.3f}" for name in names]
+            numbers[2] = f"**{numbers[2]}**" if cell["f1"] == top else numbers[2]
+            rest = [f"{cell['mean_error']:.2f}", f"{cell['train_seconds']:.0f}"]
+            rows.append([cell["method"], *numbers, *rest])
+        parts += [f"## {test[0].upper()}{test[1:]}", markdown(COLUMNS, rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def origin(result: Cell) -> str:
+    """Seeds and commit, for the head of a page."""
+    seeds = len(result["seeds"])
+    return f"{seeds} seeds, commit `{result['commit']}`; every number is in the JSON beside."
+
+
+def publish(result: Cell, text: str, as_json: bool, out: Path | None) -> None:
+    """Print JSON or Markdown, and write both side by side."""
+    whole = json.dumps(result, indent=1)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(whole + "\n")
+        out.with_suffix(".md").write_text(text)
+    typer.echo(whole if as_json else text)
+
+
+def one_thread() -> None:
+    """One thread for torch and for OpenCV: small images are quickest so."""
+    use_threads(1)
+    require("cv2", "matching").setNumThreads(1)
+
+
+def main(
+    seeds: int = 5,
+    work: Path = Path("out/matching"),
+    kinds: str = ",".join(KINDS),
+    baselines: bool = True,
+    small: bool = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train MLP, GCN, GAT and FGN and compare them with what needs no learning.
+
+    Finished seeds and their matchers stay in the --work folder, from which a run resumes.
+    """
+    evidence = provenance()
+    one_thread()
+    chosen: Any = tuple(kinds.split(","))
+    settings = Settings(kinds=chosen, baselines=baselines, **(SMALL if small else {}))
+    config = json.loads(json.dumps(asdict(settings)))
+    cells: list[Cell] = []
+    with complaints(), progress(as_json) as shown:
+        task = shown.add_task("comparing", total=seeds)
+        for seed in range(seeds):
+
+            def follow(what: str, seed: int = seed) -> None:
+                shown.update(task, description=f"seed {seed}: {what}")
+
+            part = work / f"seed_{seed}.json"
+            if not part.exists():
+                found, matchers = run_seed(seed, settings, follow)
+                work.mkdir(parents=True, exist_ok=True)
+                for kind, matcher in matchers.items():
+                    matcher.save(work / f"{kind}_{seed}.safetensors", {"seed": seed, **evidence})
+                done = {**evidence, "config": config, "cells": found}
+                part.write_text(json.dumps(done, indent=1) + "\n")
+            done = json.loads(part.read_text())
+            if done["config"] != config:
+                raise ValueError(f"{part} belongs to other settings; use another --work folder")
+            cells += done["cells"]
+            shown.advance(task)
+    result: Cell = {
+        "schema": SCHEMA,
+        **{key: done[key] for key in evidence},
+        "config": config,
+        "seeds": list(range(seeds)),
+        "cells": aggregate(cells),
+    }
+    publish(result, page(result), as_json, out)
+
+
+if __name__ == "__main__":
+    typer.run(main)
