@@ -34,7 +34,8 @@ def naive_logits(model: FGN, x: Tensor, neighbors: Neighbors, lean: bool = False
         z = softsign(z)
         if adjacency.shape[2] > 1:  # deeper layers: every adjacency acts on every channel
             adjacency = adjacency.flatten(1, 2).unsqueeze(2)
-    return torch.einsum("bcf,fck->bk", z, model.head.weight) + model.head.bias
+    out: Tensor = torch.einsum("bcf,fck->bk", z, model.head.weight) + model.head.bias
+    return out
 
 
 @torch.no_grad()

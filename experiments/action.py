@@ -508,7 +508,9 @@ def searched(
     path: Path, names: tuple[str, ...], data: Recordings, evidence: dict[str, Any], report: Report
 ) -> dict[str, Any]:
     """What the search found, as `cells` takes it; trials are written to the file one by one."""
-    whole = json.loads(path.read_text()) if path.exists() else {"schema": SCHEMA, "searches": {}}
+    whole: dict[str, Any] = {"schema": SCHEMA, "searches": {}}
+    if path.exists():
+        whole = json.loads(path.read_text())
     found = whole["searches"].setdefault("action", {})
 
     def trials(part: str, config: Config, make: Callable[[list[Any]], Iterable[Any]]) -> list[Any]:

@@ -28,7 +28,7 @@ from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress, use_threads
 from evergraph.evaluate.evidence import provenance
 from evergraph.extras import require
-from experiments.markdown import markdown
+from experiments.cells import markdown
 from experiments.matching_scenes import CATEGORIES, motorcycle_pairs, rendered_pairs
 
 Report = Callable[[str], None]

@@ -43,7 +43,7 @@ from evergraph.learn.training import Training
 from evergraph.stream.batch import Batch
 from evergraph.stream.continuum import Continuum
 from evergraph.stream.schedule import Schedule
-from experiments.markdown import markdown
+from experiments.cells import markdown
 from experiments.matching import SCHEMA, one_thread, origin, publish
 from experiments.matching_scenes import CATEGORIES, rendered_pairs
 

@@ -37,7 +37,7 @@ from evergraph.apps.matching.train import Fit, fit
 from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress
 from evergraph.evaluate.evidence import provenance
-from experiments.markdown import markdown
+from experiments.cells import markdown
 from experiments.matching import SCHEMA, one_thread, origin, publish
 from experiments.matching_scenes import write_sequences
 

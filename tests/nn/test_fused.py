@@ -68,7 +68,7 @@ def compare(batch, training, monkeypatch, **settings):
     readable = copy.deepcopy(fused)
     calls, original = [], blocks.broadcast_network
     with monkeypatch.context() as patch:
-        patch.setattr(fgn, "broadcast_network", lambda *a: calls.append(1) or original(*a))
+        patch.setattr(blocks, "broadcast_network", lambda *a: calls.append(1) or original(*a))
         found = logits_and_gradients(fused, fused(batch), batch.target)
     assert calls == [1]  # the compiled path was taken
     with monkeypatch.context() as patch:

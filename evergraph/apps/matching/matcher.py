@@ -30,9 +30,8 @@ from evergraph.apps.matching.paper import PaperArrangement
 from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
 from evergraph.extras import require
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from evergraph.learn.learner import Learner
+from evergraph.learn.learner import Learner, Method
 from evergraph.learn.memory import Memory, Reservoir
-from evergraph.learn.method import Method
 from evergraph.learn.methods import Replay
 from evergraph.learn.training import Training
 
