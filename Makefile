@@ -46,7 +46,7 @@ matching: $(READY) ## the experiments of feature matching; numbers are written t
 	$(BIN)/python -m benchmarks.matching --out results/bench_matching.json
 
 kill: $(READY)  ## kill a run twenty times at random moments, resume it, compare
-	$(BIN)/python tests/kill_and_resume.py 20
+	$(BIN)/python tests/cli/kill_and_resume.py 20
 
 format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .

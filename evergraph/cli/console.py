@@ -125,7 +125,7 @@ def complaints(resume_hint: str = "") -> Iterator[None]:
         if not _interrupted(error):
             raise
         words = f"Interrupted. {resume_hint}".strip()
-        Console(stderr=True).print(words, highlight=False, markup=False)
+        typer.echo(words, err=True)
         raise typer.Exit(130) from error
     except BrokenPipeError:
         raise

@@ -4,13 +4,13 @@ import json
 
 import pytest
 import torch
+from typer import Typer
 from typer.testing import CliRunner
 
-from benchmarks import growth
+from benchmarks import growth, imports
 from benchmarks.batches import bags_of_words, dense_embeddings
 from benchmarks.measure import milliseconds, peak_mb
 from benchmarks.speed import speed
-from evergraph.cli import app
 
 KEYS = {
     "naive_ms",
@@ -35,9 +35,10 @@ def test_speed_compares_equal_numbers(case):
 def test_generated_bags_have_the_same_nonzeros_for_any_width():
     for width in (100, 1000):
         case = bags_of_words(3, width, own=5, support=20, neighbors=4)
-        assert case.x.counts.tolist() == [5, 5, 5]
+        assert case.batch.x.counts.tolist() == [5, 5, 5]
         for item in range(3):
-            mine = case.neighbors.features[torch.nonzero(case.neighbors.owner == item).flatten()]
+            around = case.batch.neighbors
+            mine = around.features[torch.nonzero(around.owner == item).flatten()]
             assert len(mine.indices.unique()) == 20
 
 
@@ -74,9 +75,21 @@ def test_the_command_prints_json_and_nothing_else(monkeypatch):
     monkeypatch.setattr(growth.by_features, "__defaults__", ((100, 200),))
     monkeypatch.setattr(growth.by_neighbors, "__defaults__", ((1, 5),))
     monkeypatch.setattr(growth.by_stream, "__defaults__", ((20, 40), lambda seen: None))
-    result = runner.invoke(app, ["bench", "growth", "--stream", "2000", "--json"])
+    app = Typer()
+    app.command()(growth.command)
+    result = runner.invoke(app, ["--stream", "2000", "--json"])
     assert result.exit_code == 0, result.output
     content = json.loads(result.stdout)
     assert {"by_features", "by_neighbors", "by_items", "exponents", "commit"} <= content.keys()
     assert [row["items"] for row in content["learner"]] == list(range(200, 2001, 200))
     assert content["learner"][-1]["prequential"] > 0.5
+
+
+def test_import_cost_is_told_as_a_ratio():
+    app = Typer()
+    app.command()(imports.command)
+    result = CliRunner().invoke(app, ["--repeats", "1", "--json"])
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    assert content["torch_over_torch"] == 1
+    assert {"evergraph_over_torch", "help_over_torch", "cpu_seconds"} <= content.keys()

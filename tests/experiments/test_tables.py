@@ -2,21 +2,29 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from typer import Typer
 from typer.testing import CliRunner
 
-from evergraph.cli import app
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
-from evergraph.evaluate.config import Config
+from evergraph.evaluate.config import Config, run_config
 from evergraph.evaluate.protocols import recut
-from evergraph.evaluate.run import run
-from evergraph.stream.continuum import Continuum, Settings
-from experiments import paper as tables
+from evergraph.stream import node_continuum
+from experiments import cells as tables
+from experiments import small_tables
+from experiments.overall import overall
 
 runner = CliRunner()
+
+
+def invoke(command, *arguments):
+    app = Typer()
+    app.command()(command)
+    return runner.invoke(app, [str(part) for part in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +38,12 @@ def config(**changes):
     return Config(**{"dataset": "small", "memory": 30, "settings": settings, **changes})
 
 
+@pytest.fixture
+def cell(data, monkeypatch):
+    monkeypatch.setattr(tables, "load", lambda name, root: data)
+    return lambda seeds: tables.cell(config(), seeds, None)
+
+
 def test_published_values_are_the_paper_s():
     given = {(r["dataset"], r["scenario"], r["model"]): r for r in tables.published()["overall"]}
     assert len(given) == 4 * 3 * 6
@@ -39,29 +53,27 @@ def test_published_values_are_the_paper_s():
     assert given["ogbn-arxiv", "regular", "mlp"]["mean"] == 0.462
 
 
-def test_a_cell_has_its_evidence_and_is_found_again(data, tmp_path):
-    ledger = tables.Ledger(tmp_path / "overall.json")
-    cell = tables.compute(config(), 2, data, {"commit": "abc"})
+def test_a_cell_has_its_evidence_and_is_found_again(cell, tmp_path):
+    ledger, cell = tables.Ledger(tmp_path / "overall.json"), cell(2)
     ledger.add(cell)
     keys = {
-        "dataset", "scenario", "model", "method", "mean", "sd", "runs", "published", "seconds",
-        "memory_bytes", "commit",
+        "schema", "config", "seeds", "accuracy_mean", "accuracy_sd", "runs", "published",
+        "seconds", "memory_bytes", "commit", "versions", "generated",
     }  # fmt: skip
     assert cell.keys() >= keys
+    assert [run["seed"] for run in cell["runs"]] == cell["seeds"] == [0, 1]
     assert ledger.find(config(), 2) == cell
     assert ledger.find(config(), 3) is None
     assert ledger.find(config(memory=31), 2) is None
-    for name, known in (("nobody reads this", True), ("lr", False)):
-        settings = {**cell["config"]["settings"], name: 7.0}
-        ledger.add({**cell, "config": {**cell["config"], "settings": settings}})
-        assert (ledger.find(config(), 2) is not None) == known
-    ledger.add({**cell, "mean": 0.5})
-    assert [one["mean"] for one in ledger.cells()] == [0.5]
+    settings = {**cell["config"]["settings"], "lr": 7.0}
+    ledger.add({**cell, "config": {**cell["config"], "settings": settings}})
+    assert ledger.find(config(), 2) is None
+    ledger.add({**cell, "accuracy_mean": 0.5})
+    assert [one["accuracy_mean"] for one in ledger.cells()] == [0.5]
 
 
-def test_cells_stand_in_the_order_of_the_table(data, tmp_path):
-    ledger = tables.Ledger(tmp_path / "overall.json")
-    cell = tables.compute(config(), 1, data, {})
+def test_cells_stand_in_the_order_of_the_table(cell, tmp_path):
+    ledger, cell = tables.Ledger(tmp_path / "overall.json"), cell(1)
     table = [
         {"dataset": dataset, "scenario": scenario, "model": model, "method": method}
         for dataset in ("cora", "citeseer", "amazon-computers", "generated-arxiv")
@@ -70,25 +82,26 @@ def test_cells_stand_in_the_order_of_the_table(data, tmp_path):
         for method in ("replay", "analytic")
     ]
     for i in np.random.default_rng(0).permutation(len(table)):
-        ledger.add({**cell, **table[i]})
-    assert [{key: one[key] for key in table[0]} for one in ledger.cells()] == table
+        ledger.add({**cell, "config": {**cell["config"], **table[i]}})
+    assert [{k: one["config"][k] for k in table[0]} for one in ledger.cells()] == table
 
 
 def test_forgetting_is_the_mean_drop_per_class():
     def cell(scenario, method, accuracy):
-        return {
-            "dataset": "cora", "model": "fgn", "scenario": scenario, "method": method, "runs": 1,
-            "commit": "abc", "class_accuracy": accuracy,
-        }  # fmt: skip
+        chosen = {"dataset": "cora", "model": "fgn", "scenario": scenario, "method": method}
+        return {"config": chosen, "seeds": [0], "class_accuracy": [accuracy]}
 
-    cells = [cell("regular", "finetune", [0.9, 0.8]), cell("class", "replay", [0.7, 0.9])]
-    (row,) = tables.forgetting(cells)
+    cells = [
+        cell("regular", "finetune", {"0": 0.9, "1": 0.8}),
+        cell("class", "replay", {"0": 0.7, "1": 0.9}),
+    ]
+    _, _, _, (row,) = small_tables.forgetting(cells)
     assert row["percent"] == pytest.approx(5.0)
     assert row["published"] == 1.35
 
 
 def test_parameters_stand_beside_the_published_ones():
-    rows = {row["model"]: row for row in tables.parameters()}
+    rows = {row["model"]: row for row in small_tables.parameters()[3]}
     assert rows["fgn"]["parameters"] == rows["fgn"]["published"] == 21872
 
 
@@ -106,11 +119,13 @@ def test_the_field_s_cut_keeps_tasks_apart(data):
 def test_the_field_s_cut_follows_the_class_order(data, order):
     cut, kept = recut(data, class_order=order)
     assert kept == order
-    stream = Continuum(cut, Settings(classes_per_task=2, class_order=kept))
+    stream = node_continuum(cut, classes_per_task=2, class_order=kept)
     task = {label: place // 2 for place, label in enumerate(order)}
     ends = [[task[label] for label in end] for end in cut.graph.labels[cut.graph.edges].tolist()]
     assert ends[0] == ends[1]
-    assert [sorted(cut.graph.labels[t].unique().tolist()) for t in stream.tasks] == [
+    assert [
+        sorted(cut.graph.labels[stream.schedule.members(t)].unique().tolist()) for t in (0, 1)
+    ] == [
         sorted(order[:2]), sorted(order[2:]),
     ]  # fmt: skip
     with pytest.raises(ValueError, match="class_order must name each class"):
@@ -120,7 +135,7 @@ def test_the_field_s_cut_follows_the_class_order(data, order):
 def test_the_field_s_measures_are_means_over_classes(data):
     cut, _ = recut(data)
     chosen = config(protocol="online", classes_per_task=2)
-    result = run(chosen, (0,), cut)
+    result = run_config(chosen, (0,), cut)
     (accuracy,) = result["class_accuracy"]
     matrix = np.array(result["accuracy_matrix"])
     assert matrix.shape == (2, 2)
@@ -133,31 +148,37 @@ def test_offline_tasks_come_in_several_passes(data):
     chosen = config(protocol="cglb", classes_per_task=2, epochs=3, method="finetune")
     assert chosen.passes == 3
     cut, _ = recut(data)
-    assert run(chosen, (0,), cut)["curve"][0][-1][0] == 3 * len(cut.train)
+    assert run_config(chosen, (0,), cut)["curve"][0][-1][0] == 3 * len(cut.train)
 
 
 def test_a_table_can_be_stopped_and_resumed(tmp_path):
-    command = [
-        "paper", "overall", "--dataset", "generated", "--models", "mlp", "--scenarios", "class",
-        "--quick", "--results", str(tmp_path),
+    options = [
+        "--dataset", "generated", "--models", "mlp", "--scenarios", "class", "--quick",
+        "--figures", tmp_path, "--results", tmp_path,
     ]  # fmt: skip
-    first = runner.invoke(app, [*command, "--json"])
+    first = invoke(overall, *options, "--json")
     assert first.exit_code == 0, first.output
     cells = json.loads(first.stdout)
-    alone = runner.invoke(app, [*command[:-1], str(tmp_path / "alone"), "--jobs", "1", "--json"])
-    assert [cell["mean"] for cell in json.loads(alone.stdout)] == [cell["mean"] for cell in cells]
-    assert {cell["method"] for cell in cells} == {"replay", "analytic"}
-    again = runner.invoke(app, [*command, "--json"])
+    alone = invoke(overall, *options[:-1], tmp_path / "alone", "--jobs", "1", "--json")
+    means = [cell["accuracy_mean"] for cell in cells]
+    assert [cell["accuracy_mean"] for cell in json.loads(alone.stdout)] == means
+    assert {cell["config"]["method"] for cell in cells} == {"replay", "analytic"}
+    again = invoke(overall, *options, "--json")
     assert json.loads(again.stdout) == cells  # nothing was computed again, seconds included
-    page = (tmp_path / "overall_quick.md").read_text()
-    assert f"{cells[0]['mean']:.3f}" in page
-    (tmp_path / "overall_quick.json").rename(tmp_path / "overall.json")
-    drawn = runner.invoke(app, ["paper", "pictures", "--results", str(tmp_path)])
-    assert drawn.exit_code == 0, drawn.output
+    assert f"{means[0]:.3f}" in (tmp_path / "overall_quick.md").read_text()
     assert (tmp_path / "stream_generated.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_is_missing_is_said(tmp_path):
-    shown = runner.invoke(app, ["paper", "forgetting", "--results", str(tmp_path)])
+    shown = invoke(small_tables.small_tables, "--only", "forgetting", "--results", tmp_path)
     assert shown.exit_code == 2
-    assert "paper overall" in shown.output
+    assert "experiments.overall" in shown.output
+
+
+def test_published_results_follow_the_schema():
+    for path in sorted((Path(__file__).parents[2] / "results").glob("*.json")):
+        if path.stem.startswith("bench_"):
+            continue
+        content = json.loads(path.read_text())
+        assert content["schema"] == 2, path.name
+        assert content.keys() & {"cells", "searches"}, path.name

@@ -74,7 +74,7 @@ def test_a_run_killed_at_random_moments_ends_the_same(tmp_path):
         (["--class-order", "0,1"], "name each class"),
         (["--resume"], "--resume needs --checkpoint"),
         (["--model", "gpt"], "model must be one of fgn"),
-        (["--method", "finetune", "--lr", "1e30"], "training diverged; begin again with a lower"),
+        (["--method", "finetune", "--lr", "1e30"], "training diverged; start again with a lower"),
         (["--dataset", "{empty}"], "nodes.parquet, nodes.csv, nodes.jsonl"),
     ],
 )
