@@ -35,7 +35,7 @@ paper: $(READY) ## the paper's node classification tables, beside the published 
 
 action: $(READY) ## the tables of action recognition; needs DSADS in $EVERGRAPH_DATA
 	$(BIN)/python -m experiments.action --tables regular,lifelong,subjects,class,ablation \
-		--search results/searches.json --runs results/action_runs.jsonl --out results/action.json
+		--search results/searches.json --runs out/action_runs.jsonl --out results/action.json
 	$(BIN)/python -m benchmarks.action --out results/bench_action.json
 	$(BIN)/python -m benchmarks.action_stream --out results/bench_action_stream.json
 

@@ -231,13 +231,18 @@ def summarize(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str,
         "average_accuracy_mean": float(np.mean([average_accuracy(m) for m in matrices])),
         "average_forgetting_mean": float(np.mean([average_forgetting(m) for m in matrices])),
         "class_accuracy": [record.class_accuracy for record in records],
-        "accuracy_matrix": [[None if v != v else v for v in row] for row in mean.tolist()],
+        "accuracy_matrix": _plain(mean.tolist()),
         "curve": [record.curve for record in records],
         "seconds": learning + sum(record.test_seconds for record in records),
         "items_per_second": sum(items) / learning,
         "memory_bytes": max(record.memory_bytes for record in records),
-        "runs": [asdict(record) for record in records],
+        "runs": [{**asdict(r), "matrix": _plain(r.matrix)} for r in records],
     }
+
+
+def _plain(matrix: Sequence[Sequence[float]]) -> list[list[float | None]]:
+    """A matrix as JSON holds it: null where nothing was measured."""
+    return [[None if value != value else value for value in row] for row in matrix]
 
 
 def _numbered(report: Report, number: int) -> Callable[[int, float], None]:
