@@ -56,3 +56,41 @@ def test_a_node_of_a_citation_graph():
     assert found >= SHARED | {"stream/source", "graph/graph", "feature_graph/support"}
     assert found >= {"feature_graph/fused"}  # the compiled path of `evergraph run`
     assert not any(name.startswith("apps/") for name in found)
+
+
+def test_a_window_of_sensors():
+    from evergraph.apps.action.generate import generate as recordings
+    from evergraph.apps.action.network import network
+    from evergraph.apps.action.windows import Windowing, cut
+
+    data = recordings()
+    windows = cut(data.recordings, data.activities, Windowing(50, 50), data.layout.rate)
+    learner = Learner(network("fgn", data.layout, features=25), Replay(), Reservoir(50), QUICK)
+
+    def walk():
+        batch = windows.batch(torch.tensor([0]))
+        learner.observe(batch)
+        learner.predict(batch)
+
+    found = modules_touched(walk)
+    assert found >= SHARED | {"feature_graph/lean", "nn/attention", "nn/layers", "nn/heads"}
+    assert found >= {"apps/action/windows", "apps/action/preprocessing"}
+    assert not any(name.startswith("apps/matching") for name in found)
+
+
+def test_a_pair_of_images():
+    from evergraph.apps.matching.homography import Views, album_pairs
+    from evergraph.apps.matching.matcher import Matcher
+    from evergraph.apps.matching.sources import photograph
+
+    (pair,) = album_pairs([photograph("astronaut.png")], 1, 0, Views(points=64))
+    matcher = Matcher.pretrained(points=64)
+
+    def walk():
+        assert matcher.learn(pair) > 0
+        matcher.match_pair(pair)
+
+    found = modules_touched(walk)
+    assert found >= SHARED | {"feature_graph/lean", "nn/attention", "nn/blocks", "nn/heads"}
+    assert found >= {"apps/matching/candidates", "apps/matching/matcher"}
+    assert not any(name.startswith("apps/action") for name in found)
