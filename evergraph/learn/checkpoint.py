@@ -1,22 +1,40 @@
-"""One file that holds everything: tensors and JSON, no pickle, never half written."""
+"""One file that holds everything: tensors and JSON, no pickle, never half written.
+
+The newest checkpoint is FILE, the one before it FILE.previous. A writer holds a lock while it
+works; readers get tensors that own their memory, so that nothing happens to them when the file
+changes.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
+
+KEY = "evergraph"  # of the one entry in the file's metadata
+_number = count()
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be used, with the reason and the way out."""
+
+
+def previous(path: Path | str) -> Path:
+    """Where the generation before the newest is kept."""
+    path = Path(path)
+    return path.with_name(f"{path.name}.previous")
 
 
 def write_checkpoint(
@@ -24,21 +42,105 @@ def write_checkpoint(
 ) -> None:
     """Write tensors and JSON values to a file, all or nothing.
 
-    A crash leaves the file that was there before: the new one is written beside it, flushed to
-    disk, and then takes its place.
+    The bytes are a function of what is written. A crash leaves the file that was there before:
+    the new one is written beside it, flushed to disk, and then takes its place. A file that is
+    no checkpoint is never overwritten.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(values, sort_keys=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    metadata = {KEY: json.dumps({"values": text, "digest": contents_digest(whole, text)})}
+    refuse_foreign(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}-{next(_number)}")
     try:
-        save_file(whole, beside, metadata={"values": text, "digest": _digest(whole, text)})
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path)
+        _write(beside, save(whole, metadata))
+        if path.exists():
+            kept = beside.with_name(f"{beside.name}-previous")
+            os.link(path, kept)
+            kept.replace(previous(path))
         beside.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint {path} could not be written ({error.strerror or error}); what was there "
+            "before is still there; make room, or choose another path"
+        ) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sweep(path: Path) -> None:
+    """Remove what writers that were killed have left beside a checkpoint."""
+    for left in path.parent.glob(f".{path.name}.*-*-*"):
+        writer = left.name.removeprefix(f".{path.name}.").partition("-")[0]
+        if writer.isdecimal() and int(writer) != os.getpid() and not _alive(int(writer)):
+            left.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise a CheckpointError if a path holds something that this program did not write."""
+    if not path.exists():
+        return
+    if path.is_file():
+        with suppress(CheckpointError), path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size < 2**28 and KEY in json.loads(file.read(size)).get("__metadata__", {}):
+                return
+        with suppress(ValueError, OSError):
+            read_checkpoint(path)
+            return
+    raise CheckpointError(
+        f"{path} is there and is no checkpoint of this program: it is left alone; move it, or "
+        "choose another path"
+    )
+
+
+@contextmanager
+def locked(path: Path | str) -> Iterator[None]:
+    """Hold a checkpoint for one writer; a second one gets a CheckpointError at once."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint {path} is in use by another process; wait for it, or choose another "
+                "path"
+            ) from error
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -47,32 +149,40 @@ def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]
     if not path.is_file():
         raise CheckpointError(f"no checkpoint at {path}; save one first")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+        content = path.read_bytes()
+        tensors = load(content)
+        size = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + size]).get("__metadata__", {})
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(_damaged(path, str(error))) from error
-    if "values" not in metadata or "digest" not in metadata:
+    if KEY not in metadata:
         raise CheckpointError(f"{path} is a safetensors file but not a checkpoint of this program")
-    if _digest(tensors, metadata["values"]) != metadata["digest"]:
+    try:
+        stored = json.loads(metadata[KEY])
+        text, digest = str(stored["values"]), stored["digest"]
+        values = json.loads(text)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(_damaged(path, str(error))) from error
+    if contents_digest(tensors, text) != digest or not isinstance(values, dict):
         raise CheckpointError(_damaged(path, "its content does not match its checksum"))
-    return tensors, json.loads(metadata["values"])
+    return tensors, values
 
 
-def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
+def contents_digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    """A hash of tensors, their names and types, and a text."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
 def _damaged(path: Path, reason: str) -> str:
-    return (
-        f"checkpoint {path} is truncated or damaged ({reason}); restore it from a copy, or "
-        "start anew"
-    )
+    other = previous(path)
+    way = f"use the one before it, {other}" if other.is_file() else "restore it from a copy"
+    return f"checkpoint {path} is truncated or damaged ({reason}); {way}, or start anew"
 
 
 def description(part: object) -> str:
@@ -111,3 +221,54 @@ def resize_head(model: Any, stored: Mapping[str, Tensor]) -> None:
             owner, _, own = name.rpartition(".")
             fresh = nn.Parameter(parameter.new_empty(stored[name].shape))
             setattr(model.get_submodule(owner), own, fresh)
+
+
+def require_like(
+    what: str, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], some: bool = False
+) -> None:
+    """Refuse tensors of other names, types or shapes than wanted, or with non-finite numbers.
+
+    Args:
+        what: whose tensors they are, for the message.
+        found: what was read.
+        wanted: what it must be like.
+        some: whether none at all are fine too, and shapes may be smaller (an average lags behind).
+    """
+    if some and not found:
+        return
+    if found.keys() != wanted.keys():
+        differ = sorted(found.keys() ^ wanted.keys())
+        raise ValueError(
+            f"the tensors of {what} must be those of its parts, got {differ[:3]} more or less"
+        )
+    for name, tensor in found.items():
+        other = wanted[name]
+        smaller = tensor.dim() == other.dim() and all(
+            n <= m for n, m in zip(tensor.shape, other.shape, strict=True)
+        )
+        if tensor.dtype != other.dtype or not (smaller if some else tensor.shape == other.shape):
+            raise ValueError(
+                f"{name} of {what} must be {other.dtype} of shape {tuple(other.shape)}, got "
+                f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+            )
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ValueError(f"{name} of {what} must be finite")
+
+
+def require_optimizer(state: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+    """Refuse the state of an optimizer that belongs to other parameters."""
+    for name, tensor in state.items():
+        owner, _, key = name.rpartition(":")
+        if owner not in parameters or key not in ("velocity", "mean", "square", "count"):
+            raise ValueError(f"the optimizer keeps nothing called {name!r}")
+        like = torch.zeros(()) if key == "count" else parameters[owner]
+        require_like("the optimizer", {name: tensor}, {name: like}, some=True)
+        if key in ("square", "count") and bool((tensor < 0).any()):
+            raise ValueError(f"{name} of the optimizer must not be negative")
+
+
+def whole(value: Any) -> int:
+    """A number of a checkpoint that must be an integer of 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"expected a whole number of 0 or more, got {value!r}")
+    return value

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,17 +18,24 @@ from torch import Tensor, nn
 
 from evergraph.feature_graph import condense
 from evergraph.graph.neighbors import Linked
+from evergraph.graph.rows import SparseRows
 from evergraph.learn.checkpoint import (
+    CheckpointError,
+    contents_digest,
     description,
     model_description,
     read_checkpoint,
+    require_like,
+    require_optimizer,
     require_same,
     resize_head,
+    whole,
     write_checkpoint,
 )
 from evergraph.learn.memory import Memory, State
 from evergraph.learn.tasks import Classification, Task
 from evergraph.learn.training import Optimizer, Training, update_average
+from evergraph.learn.transaction import Restore, Undo, shallow
 from evergraph.nn.model import Model, Requires
 from evergraph.stream.batch import Batch, concatenate
 
@@ -61,6 +70,13 @@ class Method(Protocol):
         """Outputs to decide on, `(B, K)`: those of the model, unless a method has its own."""
         out: Tensor = learner.snapshot()(batch)
         return out
+
+    def savepoint(self) -> Restore:
+        """A function that puts the method back as it is now; see `transaction.shallow`.
+
+        Override it if arrays are changed in place.
+        """
+        return shallow(self)
 
     @property
     def nbytes(self) -> int:
@@ -138,6 +154,9 @@ class Learner:
         self.average: dict[str, Tensor] = {}
         self._snapshot: Any = None
         self._width: tuple[int, ...] | None = None
+        self._sparse: bool | None = None
+        self._spare: dict[str, Tensor] = {}
+        self._lock = threading.Lock()
 
     @property
     def classes(self) -> list[int]:
@@ -148,13 +167,28 @@ class Learner:
     # -- learning ---------------------------------------------------------------------------
 
     def observe(self, batch: Batch) -> None:
-        """Learn from a new batch; nothing changes if it is refused."""
+        """Learn from a new batch, all or nothing.
+
+        What can be known is checked first. Any exception, Ctrl-C included, puts everything back
+        to the state before, bit by bit; so does a step that makes a number non-finite.
+        """
         self._check(batch)
         batch = self._condensed(batch)
         if self.memory is not None:
             self.memory.check(batch)
         self.method.check(self, batch)
-        self._width = self._fixed_width(batch)
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError(
+                "another thread is learning with this learner; let one thread observe, others may "
+                "predict"
+            )
+        try:
+            self._attempt(lambda: self._learn(batch))
+        finally:
+            self._lock.release()
+
+    def _learn(self, batch: Batch) -> None:
+        self._width, self._sparse = self._fixed_width(batch), isinstance(batch.x, SparseRows)
         self.task.meet(self.model.head, batch)
         self.model.train()
         with self._own_rng():
@@ -162,7 +196,40 @@ class Learner:
         if self.training.averaging and not self.training.average_steps:
             update_average(self.average, self.model.state_dict(), self.training.averaging)
         self.position += 1
-        self._snapshot = None
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        """Run an action; put everything back if an exception comes out of it."""
+        undo = Undo(self._spare)
+        for name, buffer in self.model.named_buffers():
+            undo.keep(f"buffer {name}", buffer)
+        names = ("position", "_width", "_sparse", "rng_state", "average")
+        kept = {name: getattr(self, name) for name in names}
+        rng, optimizer = self.rng.bit_generator.state, dict(vars(self.optimizer))
+        task = copy.deepcopy(self.task.state())
+        modules = [(part, dict(part._parameters)) for part in self.model.head.modules()]
+        parts = [self.method, *([] if self.memory is None else [self.memory])]
+        savepoints = [part.savepoint() for part in parts]
+        try:
+            self.average = dict(self.average)
+            self.optimizer.state, self.optimizer.undo = dict(self.optimizer.state), undo
+            action()
+            undo.require_finite()
+        except BaseException:
+            undo.restore()
+            for part, parameters in modules:
+                part._parameters.clear()
+                part._parameters.update(parameters)
+            for restore in savepoints:
+                restore()
+            self.task.load_state(task)
+            vars(self.optimizer).update(optimizer)
+            self.rng.bit_generator.state = rng
+            vars(self).update(kept)
+            raise
+        finally:
+            self.optimizer.undo, self._snapshot = None, None
+            for parameter in self.model.parameters():
+                parameter.grad = None
 
     def learn_one(self, item: Batch) -> None:
         """The same for a single item."""
@@ -226,9 +293,14 @@ class Learner:
         if not self.position:
             raise RuntimeError("nothing has been learned yet: call observe before predict")
         self._check_width(batch)
-        with torch.enable_grad(), self._own_rng():
-            self.method.prepare(self)
+        if type(self.method).prepare is not Method.prepare:
+            self._attempt(self._prepare)
         return self.method.output(self, self._condensed(batch))
+
+    @torch.enable_grad()
+    def _prepare(self) -> None:
+        with self._own_rng():
+            self.method.prepare(self)
 
     def predict(self, batch: Batch) -> Tensor:
         """What each item is: its label `(B,)`, numbers `(B, D)` or the probability of a link."""
@@ -255,6 +327,15 @@ class Learner:
 
         `extra` is anything that JSON can hold, such as results so far; `load` gives it back.
         """
+        tensors, values = self._contents()
+        write_checkpoint(path, tensors, {**values, "extra": dict(extra or {})})
+
+    def digest(self) -> str:
+        """A hash of the whole state: equal digests learn and predict alike, to the last bit."""
+        tensors, values = self._contents()
+        return contents_digest(tensors, json.dumps(values, sort_keys=True))
+
+    def _contents(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         tensors |= {f"optimizer.{k}": v for k, v in self.optimizer.state.items()}
         tensors |= {f"average.{k}": v for k, v in self.average.items()}
@@ -265,39 +346,74 @@ class Learner:
             "position": self.position,
             "steps": self.optimizer.count,
             "width": self._width,
+            "sparse": self._sparse,
             "rng": dict(self.rng.bit_generator.state),
-            "extra": dict(extra or {}),
         }
         for part in ("method", "memory"):
             owner = getattr(self, part)
             if owner is not None:
                 held, values[part] = owner.state()
                 tensors |= {f"{part}.{k}": v for k, v in held.items()}
-        write_checkpoint(path, tensors, values)
+        return tensors, values
 
     def load(self, path: Path | str) -> dict[str, Any]:
-        """Resume from a checkpoint of a learner of the same configuration; returns its extra."""
+        """Resume from a checkpoint of a learner of the same configuration; returns its extra.
+
+        Everything is checked on a copy first: a checkpoint that cannot be used changes nothing.
+        """
         tensors, values = read_checkpoint(path)
-        require_same(path, self.configuration, values["configuration"])
+        require_same(path, self.configuration, values.get("configuration", {}))
+        try:
+            extra = dict(values["extra"])
+            copy.deepcopy(self)._take(tensors, values)
+        except (AssertionError, AttributeError, IndexError, KeyError, OverflowError) as error:
+            raise CheckpointError(f"{path} lacks what a learner needs: {error!r}") from error
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{path} holds no state of this learner: {error}") from error
+        self._take(tensors, values)
+        return extra
+
+    def _take(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Take over the contents of a checkpoint, piece by piece, checking each."""
         parts: dict[str, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             owner, _, rest = name.partition(".")
             parts.setdefault(owner, {})[rest] = tensor
+        known = {"model", "optimizer", "average", "rng_state", "method", "memory"}
+        if parts.keys() - known:
+            raise ValueError(f"parts must be {', '.join(sorted(known))}, got {sorted(parts)}")
         self.task.load_state(values["task"])
         resize_head(self.model, parts["model"])
+        wanted = self.model.state_dict()
+        require_like("the model", parts["model"], wanted)
+        if self.classes and self.model.head.outputs != len(self.classes):
+            raise ValueError(
+                f"{len(self.classes)} classes need as many outputs, got {self.model.head.outputs}"
+            )
+        require_like("the average", parts.get("average", {}), wanted, some=True)
+        state = parts.get("optimizer", {})
+        require_optimizer(state, wanted)
         self.model.load_state_dict(parts["model"])
-        self.optimizer.state = parts.get("optimizer", {})
-        self.optimizer.count = values["steps"]
+        self.optimizer.state, self.optimizer.count = dict(state), whole(values["steps"])
         self.method.load_state(parts.get("method", {}), values["method"])
         if self.memory is not None:
             self.memory.load_state(parts.get("memory", {}), values["memory"])
-        self.average = parts.get("average", {})
-        self.position, self.rng_state = values["position"], tensors["rng_state"]
+        self.average = dict(parts.get("average", {}))
+        torch.Generator().set_state(tensors["rng_state"])  # refuses anything else
+        self.position, self.rng_state = whole(values["position"]), tensors["rng_state"]
         self.rng.bit_generator.state = values["rng"]
-        self._width = None if values["width"] is None else tuple(values["width"])
+        self._width = None if values["width"] is None else tuple(map(whole, values["width"]))
+        self._sparse = values["sparse"]
         self._snapshot = None
-        extra: dict[str, Any] = values["extra"]
-        return extra
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles have a lock of their own and no snapshot."""
+        return {k: v for k, v in vars(self).items() if k not in ("_lock", "_snapshot", "_spare")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """The opposite of `__getstate__`."""
+        vars(self).update(state)
+        self._lock, self._snapshot, self._spare = threading.Lock(), None, {}
 
     @property
     def configuration(self) -> dict[str, str]:

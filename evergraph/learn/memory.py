@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.learn.transaction import Restore, shallow
 from evergraph.stream.batch import Batch, concatenate
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
@@ -87,11 +88,17 @@ class Slots:
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """The opposite of `tensors`."""
-        self.keys = tensors["keys"].tolist()
-        self.items = []
-        if self.keys:
-            self.items = [item.compact() for item in Batch.from_tensors(tensors)]
-        self.nbytes = sum(item.nbytes for item in self.items)
+        keys, items = tensors["keys"].tolist(), []
+        if keys:
+            batch = Batch.from_tensors(tensors)
+            batch.check(hops=2**31)
+            items = [item.compact() for item in batch]
+        if len(items) != len(keys) or not all(map(math.isfinite, keys)):
+            raise ValueError(f"{len(items)} items need as many finite keys, got {len(keys)}")
+        fresh = replace(self, items=items, keys=keys, nbytes=sum(i.nbytes for i in items))
+        if fresh.full:
+            raise ValueError(f"a memory of {self.capacity} items got {len(items)}")
+        self.items, self.keys, self.nbytes = fresh.items, fresh.keys, fresh.nbytes
 
 
 class Rule(Protocol):
@@ -167,6 +174,18 @@ class Memory:
             batch = batch.select(known.nonzero().squeeze(1))
         self._rule.add(self._slots, batch, self._rng)
 
+    def savepoint(self) -> Restore:
+        """A function that puts everything back as it is now."""
+        rng = self._rng.bit_generator.state
+        restore = shallow(self._slots), shallow(self._rule)
+
+        def back() -> None:
+            for part in restore:
+                part()
+            self._rng.bit_generator.state = rng
+
+        return back
+
     def state(self) -> State:
         """All that is needed to resume: tensors, and what JSON can hold."""
         rng = dict(self._rng.bit_generator.state)
@@ -174,9 +193,14 @@ class Memory:
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Resume from a state."""
+        rule = values["rule"]
+        if {k: type(v) for k, v in rule.items()} != {
+            k: type(v) for k, v in vars(self._rule).items()
+        }:
+            raise ValueError(f"{self._rule.name} does not remember {rule}")
         self._slots.load_tensors(tensors)
         self._rng.bit_generator.state = values["rng"]
-        vars(self._rule).update(values["rule"])
+        vars(self._rule).update(rule)
 
 
 class _Smallest:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from evergraph.learn.transaction import Undo
+
 
 @dataclass(frozen=True)
 class Training:
@@ -75,6 +77,7 @@ class Optimizer:
         self.training, self.lr, self.beta1 = training, training.lr, 0.9
         self.state: dict[str, Tensor] = {}
         self.count = 0
+        self.undo: Undo | None = None  # of the transaction that is under way
 
     @torch.no_grad()
     def step(self, model: nn.Module) -> None:
@@ -89,6 +92,11 @@ class Optimizer:
             decay = self.training.weight_decay if parameter.dim() > 1 else 0.0
             if gradient.is_sparse and (decay or self.training.momentum):
                 gradient = gradient.to_dense()
+            if self.undo is not None:
+                if gradient.is_sparse and self.training.optimizer == "sgd":
+                    self.undo.keep_rows(parameter, gradient._indices()[0])
+                else:
+                    self.undo.keep(name, parameter)
             if decay:
                 gradient = gradient.add(parameter, alpha=decay)
             if self.training.optimizer == "adam":
@@ -104,8 +112,8 @@ class Optimizer:
         if gradient.is_sparse:
             gradient = gradient.to_dense()
         mean, square = (self._kept(name, key, parameter) for key in ("mean", "square"))
-        count = self.state.setdefault(f"{name}:count", torch.zeros(()))
-        count += 1
+        count = self.state.get(f"{name}:count", torch.zeros(())) + 1
+        self.state[f"{name}:count"] = count
         mean.lerp_(gradient, 1 - self.beta1)
         square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
         step = self.lr / (1 - self.beta1 ** count.item())
@@ -119,6 +127,8 @@ class Optimizer:
             fresh = torch.zeros_like(parameter) if old is None else padded(old, parameter)
             self.state[f"{name}:{key}"] = fresh
             return fresh
+        if self.undo is not None:
+            self.undo.keep(f"{name}:{key}", old)
         return old
 
 

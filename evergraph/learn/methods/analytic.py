@@ -18,6 +18,7 @@ from evergraph.graph.neighbors import Features, Neighbors
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.learner import Learner, Method
 from evergraph.learn.memory import State
+from evergraph.learn.transaction import Restore
 from evergraph.stream.batch import Batch
 
 Array = np.ndarray[Any, Any]
@@ -76,6 +77,18 @@ class Analytic(Method):
                 "Analytic reads self-contained items, got a batch whose items are linked; select "
                 "items from it first"
             )
+
+    def savepoint(self) -> Restore:
+        """Copies of the sums, which are changed in place."""
+        kept = dict(vars(self))
+        gram = None if self.gram is None else self.gram.copy()
+        sums = {label: total.copy() for label, total in self.sums.items()}
+        counts = dict(self.counts)
+
+        def restore() -> None:
+            vars(self).update({**kept, "gram": gram, "sums": sums, "counts": counts})
+
+        return restore
 
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Add a new batch to the sums."""
