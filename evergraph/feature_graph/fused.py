@@ -16,6 +16,7 @@ from torch import Tensor
 
 from evergraph.feature_graph.compiled import network as network_loops
 from evergraph.feature_graph.support import Arrays
+from evergraph.noise import generator
 
 Array = np.ndarray[Any, Any]
 NO_MASK = np.empty((0, 0), np.float32)
@@ -107,7 +108,9 @@ def _masks(rate: float, layers: tuple[Any, ...], graph: Arrays) -> Array:
     if rate == 0:
         return NO_MASK
     channels = sum(layer[1].shape[0] for layer in layers)
-    seed = int(torch.randint(1 << 62, (1,)))  # torch's own draws, one by one, are ten times dearer
+    seed = int(
+        torch.randint(1 << 62, (1,), generator=generator())
+    )  # torch's own draws, one by one, are ten times dearer
     shape = channels, graph.values.shape[0]
     drawn = np.random.Generator(np.random.SFC64(seed)).integers(0, 1 << 16, shape, np.uint16)
     return np.where(drawn < round(rate * (1 << 16)), np.float32(0), np.float32(1 / (1 - rate)))

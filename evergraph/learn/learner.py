@@ -7,10 +7,9 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import torch
@@ -37,7 +36,10 @@ from evergraph.learn.tasks import Classification, Task
 from evergraph.learn.training import Optimizer, Training, update_average
 from evergraph.learn.transaction import Restore, Undo, shallow
 from evergraph.nn.model import Model, Requires
+from evergraph.noise import draw_from
 from evergraph.stream.batch import Batch, concatenate
+
+Predictor = Callable[[Batch], Tensor]
 
 
 class Method(Protocol):
@@ -66,10 +68,14 @@ class Method(Protocol):
         """Do what has to be done before a prediction, with gradients if need be."""
         return
 
-    def output(self, learner: Learner, batch: Batch) -> Tensor:
-        """Outputs to decide on, `(B, K)`: those of the model, unless a method has its own."""
-        out: Tensor = learner.snapshot()(batch)
-        return out
+    @property
+    def ready(self) -> bool:
+        """Whether a prediction needs no `prepare` before it."""
+        return True
+
+    def predictor(self, learner: Learner) -> Predictor:
+        """A function from a batch to its outputs, `(B, K)`, that later learning does not change."""
+        return learner.frozen_model()
 
     def savepoint(self) -> Restore:
         """A function that puts the method back as it is now; see `transaction.shallow`.
@@ -149,14 +155,14 @@ class Learner:
             )
         self.position = 0
         self.rng = np.random.default_rng(seed)
-        self.rng_state = torch.Generator().manual_seed(seed).get_state()
+        self.generator = torch.Generator().manual_seed(seed)
         self.optimizer = Optimizer(training)
         self.average: dict[str, Tensor] = {}
         self._snapshot: Any = None
         self._width: tuple[int, ...] | None = None
         self._sparse: bool | None = None
         self._spare: dict[str, Tensor] = {}
-        self._lock = threading.Lock()
+        self._lock, self._writer = threading.Lock(), threading.Lock()
 
     @property
     def classes(self) -> list[int]:
@@ -177,21 +183,22 @@ class Learner:
         if self.memory is not None:
             self.memory.check(batch)
         self.method.check(self, batch)
-        if not self._lock.acquire(blocking=False):
+        if not self._writer.acquire(blocking=False):
             raise RuntimeError(
                 "another thread is learning with this learner; let one thread observe, others may "
                 "predict"
             )
         try:
-            self._attempt(lambda: self._learn(batch))
+            with self._lock:
+                self._attempt(lambda: self._learn(batch))
         finally:
-            self._lock.release()
+            self._writer.release()
 
     def _learn(self, batch: Batch) -> None:
         self._width, self._sparse = self._fixed_width(batch), isinstance(batch.x, SparseRows)
         self.task.meet(self.model.head, batch)
         self.model.train()
-        with self._own_rng():
+        with draw_from(self.generator):
             self.method.observe(self, batch)
         if self.training.averaging and not self.training.average_steps:
             update_average(self.average, self.model.state_dict(), self.training.averaging)
@@ -202,9 +209,10 @@ class Learner:
         undo = Undo(self._spare)
         for name, buffer in self.model.named_buffers():
             undo.keep(f"buffer {name}", buffer)
-        names = ("position", "_width", "_sparse", "rng_state", "average")
+        names = ("position", "_width", "_sparse", "average")
         kept = {name: getattr(self, name) for name in names}
-        rng, optimizer = self.rng.bit_generator.state, dict(vars(self.optimizer))
+        rng, noise = self.rng.bit_generator.state, self.generator.get_state()
+        optimizer = dict(vars(self.optimizer))
         task = copy.deepcopy(self.task.state())
         modules = [(part, dict(part._parameters)) for part in self.model.head.modules()]
         parts = [self.method, *([] if self.memory is None else [self.memory])]
@@ -224,10 +232,11 @@ class Learner:
             self.task.load_state(task)
             vars(self.optimizer).update(optimizer)
             self.rng.bit_generator.state = rng
+            self.generator.set_state(noise)
             vars(self).update(kept)
             raise
         finally:
-            self.optimizer.undo, self._snapshot = None, None
+            self.optimizer.undo = None
             for parameter in self.model.parameters():
                 parameter.grad = None
 
@@ -253,7 +262,6 @@ class Learner:
         if adjust is not None:
             adjust()
         self.optimizer.step(self.model)
-        self._snapshot = None
         if self.training.averaging and self.training.average_steps:
             update_average(self.average, self.model.state_dict(), self.training.averaging)
 
@@ -277,15 +285,28 @@ class Learner:
 
     # -- predicting -------------------------------------------------------------------------
 
-    def snapshot(self) -> Model:
-        """A copy of the model as it predicts now, in evaluation mode; it never changes."""
-        if self._snapshot is None:
-            fresh = copy.deepcopy(self.model)
-            if self.average:
-                fresh.load_state_dict(self.average)
-            self._snapshot = fresh.eval().requires_grad_(False)
-        found: Model = self._snapshot
-        return found
+    def frozen_model(self) -> Model:
+        """A copy of the model as it predicts now, in evaluation mode."""
+        fresh = copy.deepcopy(self.model)
+        if self.average:
+            fresh.load_state_dict(self.average)
+        frozen: Model = fresh.eval().requires_grad_(False)
+        return frozen
+
+    def predictor(self) -> Predictor:
+        """What predictions are made with: a snapshot that no learning changes.
+
+        While another thread learns, it is the one from before the batch under way.
+        """
+        snapshot = self._snapshot
+        if snapshot is not None and (snapshot[0] == self.position or self._lock.locked()):
+            return cast(Predictor, snapshot[1])
+        with self._lock:
+            if not self.method.ready:
+                self._attempt(self._prepare)
+            made = self.method.predictor(self)
+            self._snapshot = (self.position, made)
+            return made
 
     @torch.no_grad()
     def output(self, batch: Batch) -> Tensor:
@@ -293,13 +314,11 @@ class Learner:
         if not self.position:
             raise RuntimeError("nothing has been learned yet: call observe before predict")
         self._check_width(batch)
-        if type(self.method).prepare is not Method.prepare:
-            self._attempt(self._prepare)
-        return self.method.output(self, self._condensed(batch))
+        return self.predictor()(self._condensed(batch))
 
     @torch.enable_grad()
     def _prepare(self) -> None:
-        with self._own_rng():
+        with draw_from(self.generator):
             self.method.prepare(self)
 
     def predict(self, batch: Batch) -> Tensor:
@@ -339,7 +358,7 @@ class Learner:
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         tensors |= {f"optimizer.{k}": v for k, v in self.optimizer.state.items()}
         tensors |= {f"average.{k}": v for k, v in self.average.items()}
-        tensors["rng_state"] = self.rng_state
+        tensors["rng_state"] = self.generator.get_state()
         values: dict[str, Any] = {
             "configuration": self.configuration,
             "task": self.task.state(),
@@ -399,8 +418,8 @@ class Learner:
         if self.memory is not None:
             self.memory.load_state(parts.get("memory", {}), values["memory"])
         self.average = dict(parts.get("average", {}))
-        torch.Generator().set_state(tensors["rng_state"])  # refuses anything else
-        self.position, self.rng_state = whole(values["position"]), tensors["rng_state"]
+        self.generator.set_state(tensors["rng_state"])  # refuses anything else
+        self.position = whole(values["position"])
         self.rng.bit_generator.state = values["rng"]
         self._width = None if values["width"] is None else tuple(map(whole, values["width"]))
         self._sparse = values["sparse"]
@@ -408,12 +427,14 @@ class Learner:
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have a lock of their own and no snapshot."""
-        return {k: v for k, v in vars(self).items() if k not in ("_lock", "_snapshot", "_spare")}
+        own = ("_lock", "_writer", "_snapshot", "_spare")
+        return {k: v for k, v in vars(self).items() if k not in own}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """The opposite of `__getstate__`."""
         vars(self).update(state)
-        self._lock, self._snapshot, self._spare = threading.Lock(), None, {}
+        self._lock, self._writer = threading.Lock(), threading.Lock()
+        self._snapshot, self._spare = None, {}
 
     @property
     def configuration(self) -> dict[str, str]:
@@ -453,14 +474,3 @@ class Learner:
             return batch
         rows = len(batch) * batch.nodes_per_item
         return replace(batch, neighbors=condense(batch.neighbors, rows, requires.hops))
-
-    @contextmanager
-    def _own_rng(self) -> Iterator[None]:
-        """Dropout draws from the learner's own random state, whatever others do with theirs."""
-        outer = torch.get_rng_state()
-        torch.set_rng_state(self.rng_state)
-        try:
-            yield
-        finally:
-            self.rng_state = torch.get_rng_state()
-            torch.set_rng_state(outer)

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, layer_norm, leaky_relu, relu, softsign
+from torch.nn.functional import layer_norm, leaky_relu, relu, softsign
 
 from evergraph.feature_graph import FeatureGraph
 from evergraph.feature_graph.fused import Network, broadcast_network
@@ -19,6 +19,7 @@ from evergraph.nn.heads import Readout
 from evergraph.nn.layers import FeatureBroadcast, FeatureConvolution, FeatureTransform, Graph
 from evergraph.nn.messages import MeanGraph, SparseGraph
 from evergraph.nn.norm import FeatureNorm
+from evergraph.noise import dropout
 
 Activation = Literal["softsign", "relu", "leaky_relu", "none"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)

@@ -83,5 +83,5 @@ def test_a_step_that_makes_numbers_non_finite_is_rolled_back():
 
 def test_a_second_writer_is_refused():
     made = learner()
-    with made._lock, pytest.raises(RuntimeError, match="another thread is learning"):
+    with made._writer, pytest.raises(RuntimeError, match="another thread is learning"):
         made.observe(BATCHES[3])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from evergraph.apps.action.windows import INSTANTS
+from evergraph.noise import generator
 
 AXES = "xyz"
 Arrangement = Literal["sensors", "flat", "signals"]
@@ -58,12 +59,13 @@ class Augmentation:
         size, nodes, channels, features = x.shape
         sensors = nodes // INSTANTS
         mixing = torch.eye(channels).repeat(size, sensors, 1, 1)
-        turned = rotations(self.turn * torch.randn(size, sensors, 3))
+        noise = generator()
+        turned = rotations(self.turn * torch.randn(size, sensors, 3, generator=noise))
         for axes in self.axes:
             place = torch.tensor(axes)
             mixing[:, :, place[:, None], place] = turned
-        mixing = mixing * (1 + self.gain * torch.randn(size, sensors, channels, 1))
-        mixing = mixing * (torch.rand(size, sensors, 1, 1) >= self.loss)
+        mixing = mixing * (1 + self.gain * torch.randn(size, sensors, channels, 1, generator=noise))
+        mixing = mixing * (torch.rand(size, sensors, 1, 1, generator=noise) >= self.loss)
         instants = x.view(size, INSTANTS, sensors, channels, features)
         return (mixing.unsqueeze(1).to(x.dtype) @ instants).view(x.shape)
 

@@ -16,7 +16,7 @@ from evergraph.feature_graph import Normalization
 from evergraph.feature_graph.embedding import BLOCKS, Block, fixed_embedding
 from evergraph.graph.neighbors import Features, Neighbors
 from evergraph.graph.rows import SparseRows
-from evergraph.learn.learner import Learner, Method
+from evergraph.learn.learner import Learner, Method, Predictor
 from evergraph.learn.memory import State
 from evergraph.learn.transaction import Restore
 from evergraph.stream.batch import Batch
@@ -104,16 +104,20 @@ class Analytic(Method):
                 )
         self._add(learner, batch, -1)
 
-    def output(self, learner: Learner, batch: Batch) -> Tensor:
-        """The regression of each class, `(B, K)`, in the order of the learner's classes."""
+    def predictor(self, learner: Learner) -> Predictor:
+        """The regression of each class, in the order of the learner's classes, solved once."""
         if self.solution is None:
             self.solution = self._solve(learner.classes)
-        rows = self._embed(learner, batch)
-        out = np.empty((len(batch), self.solution.shape[1]))
-        for i in range(len(batch)):
-            index, values = rows[i]
-            out[i] = values @ self.solution[index]
-        return torch.from_numpy(out + self._offset(learner.classes))
+        solution, offset = self.solution, self._offset(learner.classes)
+
+        def predict(batch: Batch) -> Tensor:
+            rows = self._embed(learner, batch)
+            out = np.empty((len(batch), solution.shape[1]))
+            for i, (index, values) in enumerate(rows):
+                out[i] = values @ solution[index]
+            return torch.from_numpy(out + offset)
+
+        return predict
 
     def _add(self, learner: Learner, batch: Batch, sign: int) -> None:
         rows = self._embed(learner, batch)

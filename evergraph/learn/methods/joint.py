@@ -32,10 +32,13 @@ class Joint(Method):
         self.seen.append(batch)
         self.fresh = False
 
+    @property
+    def ready(self) -> bool:
+        """Whether nothing has come since the last training."""
+        return self.fresh
+
     def prepare(self, learner: Learner) -> None:
-        """Train on everything, if anything has come since the last time."""
-        if self.fresh:
-            return
+        """Train on everything."""
         everything = concatenate(self.seen)
         learner.model.train()
         for _ in range(self.epochs):
