@@ -40,6 +40,7 @@ from evergraph.noise import draw_from
 from evergraph.stream.batch import Batch, concatenate
 
 Predictor = Callable[[Batch], Tensor]
+LARGEST = 1e12  # features beyond this are surely a mistake
 
 
 class Method(Protocol):
@@ -450,6 +451,26 @@ class Learner:
             raise ValueError("a batch to learn from must hold at least one item, got none")
         self.model.requires.check(batch)
         self.task.check(batch)
+        self._check_features(batch)
+
+    def _check_features(self, batch: Batch) -> None:
+        """Refuse features that would brick a learner: with gradients, of another kind, or huge."""
+        sparse = isinstance(batch.x, SparseRows)
+        if self._sparse is not None and sparse != self._sparse:
+            kinds = ("dense features", "sparse rows")
+            raise ValueError(
+                f"items must stay {kinds[self._sparse]}, as the stream began, got {kinds[sparse]}"
+            )
+        around = () if isinstance(batch.neighbors, Linked) else (batch.neighbors.features,)
+        for features in (batch.x, *around):
+            values = features.values if isinstance(features, SparseRows) else features
+            if values.requires_grad:
+                raise ValueError("features to learn from must not require gradients; detach them")
+            size = float(values.abs().max()) if values.numel() else 0.0
+            if size > LARGEST:
+                raise ValueError(
+                    f"features must be at most {LARGEST:g} in size, got {size:g}; scale them"
+                )
 
     def _check_width(self, batch: Batch) -> None:
         if not isinstance(batch, Batch):

@@ -1,6 +1,7 @@
 """Learning is all or nothing: an exception at any call leaves the state as it was."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -26,6 +27,11 @@ def learner(method="replay", memory="reservoir", optimizer="adam", kind="fgn"):
     for batch in BATCHES[:3]:
         made.observe(batch)
     return made
+
+
+def dense(batch):
+    around = batch.neighbors.with_features(batch.neighbors.features.to_dense().unsqueeze(1))
+    return replace(batch, x=batch.x.to_dense().unsqueeze(1), neighbors=around)
 
 
 def check_every_call(made, batch, points=60):
@@ -85,3 +91,26 @@ def test_a_second_writer_is_refused():
     made = learner()
     with made._writer, pytest.raises(RuntimeError, match="another thread is learning"):
         made.observe(BATCHES[3])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda b: replace(b, target=b.target.double() * float("nan")), "labels must be integers"),
+        (lambda b: replace(b, target=b.target.double() + 0.5), "labels must be integers"),
+        (lambda b: replace(b, target=b.target > 0), "labels must be integers"),
+        (lambda b: replace(b, target=b.target - 5), "labels must be 0 or more"),
+        (lambda b: replace(b, target=b.target + 10**12), "below 2^31"),
+        (lambda b: replace(b, x=replace(b.x, values=b.x.values * 1e20)), "at most 1e\\+12 in size"),
+        (lambda b: replace(b, x=replace(b.x, values=b.x.values * torch.inf)), "must be finite"),
+        (lambda b: replace(b, x=replace(b.x, values=b.x.values.requires_grad_())), "gradients"),
+        (dense, "items must stay sparse rows"),
+    ],
+)
+def test_what_is_refused_leaves_no_trace(spoil, message):
+    made = learner()
+    before = made.digest()
+    with pytest.raises(ValueError, match=message):
+        made.observe(spoil(copy.deepcopy(BATCHES[3])))
+    assert made.digest() == before
+    made.observe(BATCHES[3])
