@@ -216,8 +216,9 @@ class Learner:
         optimizer = dict(vars(self.optimizer))
         task = copy.deepcopy(self.task.state())
         modules = [(part, dict(part._parameters)) for part in self.model.head.modules()]
-        parts = [self.method, *([] if self.memory is None else [self.memory])]
-        savepoints = [part.savepoint() for part in parts]
+        savepoints = [self.method.savepoint()]
+        if self.memory is not None:
+            savepoints.append(self.memory.savepoint())
         try:
             self.average = dict(self.average)
             self.optimizer.state, self.optimizer.undo = dict(self.optimizer.state), undo

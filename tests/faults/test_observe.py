@@ -100,7 +100,7 @@ def test_a_second_writer_is_refused():
         (lambda b: replace(b, target=b.target.double() + 0.5), "labels must be integers"),
         (lambda b: replace(b, target=b.target > 0), "labels must be integers"),
         (lambda b: replace(b, target=b.target - 5), "labels must be 0 or more"),
-        (lambda b: replace(b, target=b.target + 10**12), "below 2^31"),
+        (lambda b: replace(b, target=b.target + 10**12), "below 2"),
         (lambda b: replace(b, x=replace(b.x, values=b.x.values * 1e20)), "at most 1e\\+12 in size"),
         (lambda b: replace(b, x=replace(b.x, values=b.x.values * torch.inf)), "must be finite"),
         (lambda b: replace(b, x=replace(b.x, values=b.x.values.requires_grad_())), "gradients"),
