@@ -17,7 +17,7 @@ ROOT = Path(evergraph.__file__).parent
 # The way of an item. What shares a line are siblings.
 ORDER = {
     "": [
-        ["extras"],
+        ["extras", "noise"],
         ["graph"],
         ["stream"],
         ["feature_graph"],
@@ -48,7 +48,12 @@ ORDER = {
         ["fgn"],
         ["baselines"],
     ],
-    "learn": [["checkpoint", "memory", "training", "tasks"], ["learner"], ["methods"]],
+    "learn": [
+        ["transaction"],
+        ["checkpoint", "memory", "training", "tasks"],
+        ["learner"],
+        ["methods"],
+    ],
     "learn/methods": [
         ["gradients"],
         ["agem", "analytic", "consolidation", "der", "finetune", "gem", "joint", "lwf", "replay"],
