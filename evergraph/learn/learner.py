@@ -223,7 +223,9 @@ class Learner:
             self.average = dict(self.average)
             self.optimizer.state, self.optimizer.undo = dict(self.optimizer.state), undo
             action()
-            undo.require_finite()
+            name = undo.non_finite()
+            if name is not None:
+                raise FloatingPointError(self._diverged(f"{name} became non-finite"))
         except BaseException:
             undo.restore()
             for part, parameters in modules:
@@ -255,10 +257,7 @@ class Learner:
     def descend(self, loss: Tensor, adjust: Callable[[], None] | None = None) -> None:
         """One step of the optimizer; `adjust` may change the gradients before it."""
         if not math.isfinite(loss.item()):
-            raise FloatingPointError(
-                f"the loss is {loss.item()} at batch {self.position}: training diverged; start "
-                f"again with a lower lr than {self.training.lr}, or load a checkpoint from before"
-            )
+            raise FloatingPointError(self._diverged(f"the loss is {loss.item()}"))
         self.model.zero_grad(set_to_none=True)
         loss.backward()
         if adjust is not None:
@@ -266,6 +265,12 @@ class Learner:
         self.optimizer.step(self.model)
         if self.training.averaging and self.training.average_steps:
             update_average(self.average, self.model.state_dict(), self.training.averaging)
+
+    def _diverged(self, what: str) -> str:
+        return (
+            f"{what} at batch {self.position}, which was not learned: training diverged; start "
+            f"again with a lower lr than {self.training.lr}, or scale the features"
+        )
 
     def replay(self) -> Iterator[Batch]:
         """Minibatches of memory in random order, as many as the settings say."""
@@ -300,14 +305,14 @@ class Learner:
 
         While another thread learns, it is the one from before the batch under way.
         """
-        snapshot = self._snapshot
-        if snapshot is not None and (snapshot[0] == self.position or self._lock.locked()):
+        snapshot, now = self._snapshot, (self.position, self.method)
+        if snapshot is not None and (snapshot[0] == now or self._lock.locked()):
             return cast(Predictor, snapshot[1])
         with self._lock:
             if not self.method.ready:
                 self._attempt(self._prepare)
             made = self.method.predictor(self)
-            self._snapshot = (self.position, made)
+            self._snapshot = (now, made)
             return made
 
     @torch.no_grad()

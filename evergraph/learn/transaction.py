@@ -51,16 +51,12 @@ class Undo:
         for tensor, copy in self._whole.values():
             tensor.copy_(copy)
 
-    def require_finite(self) -> None:
-        """Raise a FloatingPointError if a tensor that was kept has become NaN or infinite."""
+    def non_finite(self) -> str | None:
+        """The name of a tensor that was kept and has become NaN or infinite, or None."""
         changed: list[tuple[str, Tensor]] = [(n, t) for n, (t, _) in self._whole.items()]
-        changed += [("weight", tensor[index]) for tensor, index, _ in self._rows]
-        for name, tensor in changed:
-            if tensor.is_floating_point() and not finite(tensor):
-                raise FloatingPointError(
-                    f"learning made {name} non-finite: the batch was not learned; use a lower lr, "
-                    "or scale the features"
-                )
+        changed += [("a weight", tensor[index]) for tensor, index, _ in self._rows]
+        wrong = (n for n, t in changed if t.is_floating_point() and not finite(t))
+        return next(wrong, None)
 
 
 def finite(tensor: Tensor) -> bool:
