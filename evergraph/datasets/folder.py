@@ -57,15 +57,18 @@ def read_folder(folder: Path, *, directed: bool = False, seed: int = 0) -> Datas
         seed: of the split by class, 60 % train and 20 % test, if there is no `split`.
     """
     nodes = _read_table(folder, "nodes", ("id", "label", "split", "words"))
-    edges = _read_table(folder, "edges", ("source", "target"), may_be_empty=True)
+    edges = _read_table(folder, "edges", ("source", "target"))
     number = _number_ids(nodes)
     labels, class_names = _labels(nodes)
+    time = torch.from_numpy(nodes.numbers["time"]) if "time" in nodes.numbers else None
+    if time is not None and bool((time == time.round()).all()):
+        time = time.long()
     graph = Graph(
         features=_features(nodes),
         edges=_edges(edges, number),
         labels=labels,
         weight=_weight(edges),
-        time=_time(nodes),
+        time=time,
         directed=directed,
         class_names=class_names,
         name=folder.name,
@@ -76,19 +79,12 @@ def read_folder(folder: Path, *, directed: bool = False, seed: int = 0) -> Datas
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The columns of a file, all of the same length R.
-
-    Attributes:
-        path: the file.
-        lines: where each row stands, counted from 1.
-        texts: columns as they are.
-        numbers: columns of finite numbers.
-    """
+    """The columns of a file, all of the same length R."""
 
     path: Path
-    lines: Sequence[int]
-    texts: Mapping[str, list[object]]
-    numbers: Mapping[str, NDArray[np.float64]]
+    lines: Sequence[int]  # where each row stands, counted from 1
+    texts: Mapping[str, list[object]]  # columns as they are
+    numbers: Mapping[str, NDArray[np.float64]]  # columns of finite numbers
 
     def where(self, row: int) -> str:
         """The file and the line of a row, for messages."""
@@ -139,13 +135,6 @@ def _labels(nodes: _Table) -> tuple[Tensor | None, tuple[str, ...]]:
             f"unknown), got {int(labels[row])}"
         )
     return labels, class_names
-
-
-def _time(nodes: _Table) -> Tensor | None:
-    if "time" not in nodes.numbers:
-        return None
-    time = torch.from_numpy(nodes.numbers["time"])
-    return time.long() if bool((time == time.round()).all()) else time
 
 
 def _split(nodes: _Table, labels: Tensor | None, seed: int) -> tuple[Tensor, Tensor]:
@@ -221,22 +210,18 @@ def _weight(edges: _Table) -> Tensor | None:
     return edges.stack(columns, "weight") if columns else None
 
 
-def _read_table(
-    folder: Path, stem: str, text_columns: Collection[str], may_be_empty: bool = False
-) -> _Table:
+def _read_table(folder: Path, stem: str, text_columns: Collection[str]) -> _Table:
     """Read `<stem>.parquet`, `<stem>.csv` or `<stem>.jsonl`, whichever is there.
 
-    Columns that are not in `text_columns` must be numbers.
+    Columns that are not in `text_columns` must be numbers; only edges may be none at all.
     """
     names = [f"{stem}{suffix}" for suffix in _READERS]
     found = [name for name in names if (folder / name).is_file()]
+    rule = f"{folder} must hold one of {', '.join(names)}, but has"
     if not found:
-        raise FileNotFoundError(f"{folder} must hold one of {', '.join(names)}, but has none")
+        raise FileNotFoundError(f"{rule} none")
     if len(found) > 1:
-        raise ValueError(
-            f"{folder} must hold one of {', '.join(names)}, but has {', '.join(found)}; remove "
-            "what is out of date"
-        )
+        raise ValueError(f"{rule} {', '.join(found)}; remove what is out of date")
     path = folder / found[0]
     lines: list[int] = []
     texts: dict[str, list[object]] = {}
@@ -249,7 +234,7 @@ def _read_table(
             else:
                 array = _as_numbers(path, block_lines, column, values)
                 numbers.setdefault(column, []).append(array)
-    if not lines and not may_be_empty:
+    if not lines and stem == "nodes":
         raise ValueError(f"{path} must have at least one row, got none")
     if not lines:
         texts = {column: [] for column in text_columns}
