@@ -11,16 +11,12 @@ Format = Literal["linqs", "npz", "ogb", "planetoid", "time-stream"]
 
 @dataclass(frozen=True)
 class Source:
-    """One published data set.
+    """One published data set with its published counts; undirected edges count once.
 
     Attributes:
         name: what `load` calls it.
         folder: where its files are under a data root; the same in the cache.
         files: the files that must be there, relative to `folder`.
-        nodes: as published, like the other counts.
-        edges: each undirected edge or citation once.
-        features: of a node.
-        classes: of nodes.
         format: the layout of the files, which chooses the reader.
         address: where PyG (for ogbn-arxiv, OGB) downloads it from: a folder of these files, or a
             zip archive; without it and without `wheel`, the files are put there by hand.

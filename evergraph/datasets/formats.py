@@ -149,7 +149,9 @@ def read_ogb(folder: Path) -> Dataset:
     and a node's time is its year.
     """
 
-    def read(file: str, rows: int | None, columns: int | None = 1, dtype: DTypeLike = int) -> Any:
+    def read(
+        file: str, rows: int | None, columns: int | None = 1, dtype: DTypeLike = np.int64
+    ) -> Tensor:
         table = _read_numbers(folder / f"{file}.csv.gz", dtype, columns, rows)
         return torch.from_numpy(table[:, 0].copy() if columns == 1 else table)
 

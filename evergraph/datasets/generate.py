@@ -27,24 +27,20 @@ _CHUNK = 1 << 16  # nodes whose features are drawn at a time, so that memory sta
 
 @dataclass(frozen=True)
 class Growth:
-    """How a generated graph grows.
+    """How a generated graph grows: `nodes` on `classes` topics, in a range of `years`.
 
     Attributes:
-        nodes: N.
         citations: made by a node, on average.
-        classes: the number of topics.
-        features: F, the size of the vocabulary or of an embedding.
+        features: the size of the vocabulary or of an embedding.
         words: of a node, on average; 0 makes dense embeddings instead.
         signal: the share of words that come from the topic; of an embedding, the deviation
             between topics, where the noise has deviation 1.
         homophily: the share of citations that stay within the topic.
         recency: 0 cites all earlier nodes alike; larger values prefer recent ones.
         skew: how unevenly citations are distributed, from 0 (evenly) to below 1.
-        years: the first and the last one.
         yearly: by which factor the number of arrivals grows from year to year.
-        test: the share of nodes to test on.
-        train: the share of nodes to train on.
-        by_time: trains on the oldest nodes and tests on the newest, instead of class by class.
+        by_time: whether the shares `train` and `test` are the oldest and the newest nodes,
+            instead of drawn class by class.
     """
 
     nodes: int = 2_000
