@@ -65,18 +65,8 @@ ORDER = {
         ["search"],
     ],
     "datasets": [
-        [
-            "catalog",
-            "convert",
-            "generate",
-            "linqs",
-            "npz",
-            "ogb",
-            "planetoid",
-            "tables",
-            "time_stream",
-        ],
-        ["fetch", "folder"],
+        ["catalog", "convert", "folder", "formats", "generate", "planetoid"],
+        ["fetch"],
     ],
     "apps": [["action", "matching"]],
     "apps/action": [
@@ -179,8 +169,8 @@ def test_imports_point_backwards():
         ("graph/rows.py", "def f():\n    from evergraph.cli import app", "graph/rows imports"),
         ("nn/heads.py", "from evergraph.nn.layers import FeatureBroadcast", "nn/heads imports"),
         ("nn/heads.py", "from .layers import FeatureBroadcast", "nn/heads imports"),
-        ("datasets/npz.py", "import evergraph.apps.matching.matcher", "datasets/npz imports"),
-        ("datasets/npz.py", "from evergraph.datasets.ogb import read", "datasets/npz imports"),
+        ("datasets/catalog.py", "import evergraph.apps.matching.matcher", "catalog imports"),
+        ("datasets/catalog.py", "from evergraph.datasets.formats import x", "catalog imports"),
         (
             "apps/matching/truth.py",
             "from evergraph.apps.action.windows import Windows",

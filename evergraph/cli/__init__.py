@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from evergraph import __version__
 from evergraph.cli.action import action
-from evergraph.cli.console import complaints, quiet_pipe
+from evergraph.cli.console import complaints
 from evergraph.cli.learn import compare, run
 from evergraph.cli.match import match
 from evergraph.cli.tune import datasets, tune
@@ -76,5 +77,10 @@ app.add_typer(match, name="match")
 
 
 def main() -> None:
-    """Run the program."""
-    quiet_pipe(app)
+    """Run the program; a reader that closes the pipe early, such as `head`, is no error."""
+    try:
+        app()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

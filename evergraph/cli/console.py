@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,16 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 from rich.table import Table
 
 LINE_SECONDS = 5.0  # between lines of progress off a terminal
@@ -67,21 +57,13 @@ def progress(quiet: bool) -> Iterator[Progress]:
     if not quiet and not console.is_terminal:
         yield Lines()
         return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    more = MofNCompleteColumn(), TimeElapsedColumn()
+    columns = SpinnerColumn(), *Progress.get_default_columns(), *more
     with Progress(*columns, console=console, disable=quiet, transient=True) as shown:
         yield shown
 
 
-def publish(
-    result: Mapping[str, object], as_json: bool, out: Path | None, show: Callable[[], Table]
-) -> None:
+def publish(result: object, as_json: bool, out: Path | None, show: Callable[[], Table]) -> None:
     """Write and print a result: as JSON, or as a table."""
     if out is not None:
         write(result, out)
@@ -113,19 +95,14 @@ def table_of(
 
 @contextmanager
 def complaints(resume_hint: str = "") -> Iterator[None]:
-    """Turn errors that a user can mend into one line and exit code 2, and Ctrl-C into 130.
-
-    Args:
-        resume_hint: what to tell a user who interrupts, such as how to resume.
-    """
+    """Turn errors that a user can mend into one line and exit code 2, and Ctrl-C into 130."""
     try:
         yield
     except (KeyboardInterrupt, SystemError) as error:
         # an interrupted compiled loop raises a SystemError with the interrupt behind it
         if not _interrupted(error):
             raise
-        words = f"Interrupted. {resume_hint}".strip()
-        typer.echo(words, err=True)
+        typer.echo(f"Interrupted. {resume_hint}".strip(), err=True)
         raise typer.Exit(130) from error
     except BrokenPipeError:
         raise
@@ -140,16 +117,6 @@ def _interrupted(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def quiet_pipe(command: Callable[[], object]) -> None:
-    """Run the program; a reader that closes the pipe early, such as `head`, is no error."""
-    try:
-        command()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 def use_threads(count: int) -> None:

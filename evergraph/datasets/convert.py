@@ -47,20 +47,36 @@ def from_pyg(
     """
     for needed in ("x", "edge_index"):
         if getattr(data, needed, None) is None:
-            raise ValueError(f"a PyG graph must have {needed!r}, got only {_keys(data)}")
-    weight = _first(data, "edge_weight", "edge_attr")
-    labels = _flat(getattr(data, "y", None))
+            keys = data.keys() if callable(data.keys) else data.keys
+            got = ", ".join(sorted(keys)) or "nothing"
+            raise ValueError(f"a PyG graph must have {needed!r}, got only {got}")
+    weight, labels = _first(data, "edge_weight", "edge_attr"), _first(data, "y")
     graph = Graph(
         features=_pyg_features(data.x),
         edges=_integers("edge_index", data.edge_index, "node numbers"),
-        labels=None if labels is None else _integers("y", labels, "class numbers"),
+        labels=None if labels is None else _integers("y", _flat(labels), "class numbers"),
         weight=None if weight is None else weight.float(),
         time=_flat(_first(data, "time", "node_year")),
         directed=bool(data.is_directed()) if directed is None else directed,
         name=name,
     )
-    train, test = _pyg_split(data, graph, seed)
+    masks = [_first(data, part) for part in ("train_mask", "test_mask")]
+    if any(mask is None for mask in masks):
+        train, test = split_by_class(graph.labels, seed=seed)
+    else:
+        train, test = (
+            _check_mask(part, mask, graph.num_nodes).nonzero().flatten()
+            for part, mask in zip(("train_mask", "test_mask"), masks, strict=True)
+        )
     return Dataset(graph, train, test, name, "a PyG graph")
+
+
+def _first(data: Any, *names: str) -> Any:
+    return next((value for name in names if (value := getattr(data, name, None)) is not None), None)
+
+
+def _flat(values: Any) -> Any:
+    return values[:, 0] if values is not None and values.shape[1:] == (1,) else values
 
 
 def _integers(name: str, values: Tensor, meaning: str) -> Tensor:
@@ -73,53 +89,30 @@ def _integers(name: str, values: Tensor, meaning: str) -> Tensor:
     return values.long()
 
 
-def _keys(data: Any) -> str:
-    keys = data.keys() if callable(data.keys) else data.keys
-    return ", ".join(sorted(keys)) or "nothing"
-
-
-def _first(data: Any, *names: str) -> Any:
-    return next((value for name in names if (value := getattr(data, name, None)) is not None), None)
-
-
-def _flat(values: Tensor | None) -> Tensor | None:
-    if values is not None and values.dim() == 2 and values.shape[1] == 1:
-        return values[:, 0]
-    return values
-
-
 def _pyg_features(x: Tensor) -> Tensor | SparseRows:
     if x.layout == torch.strided:
-        return x.float() if not x.is_floating_point() else x
+        return x if x.is_floating_point() else x.float()
     entries = x.to_sparse_coo().coalesce()
     row, column = entries.indices().cpu().numpy()
     return sparse_rows(row, column, entries.values().cpu().numpy(), (x.shape[0], x.shape[1]))
 
 
-def _pyg_split(data: Any, graph: Graph, seed: int) -> tuple[Tensor, Tensor]:
-    names = ("train_mask", "test_mask")
-    masks: list[Any] = [getattr(data, name, None) for name in names]
-    if any(mask is None for mask in masks):
-        return split_by_class(graph.labels, seed=seed)
-    for name, mask in zip(names, masks, strict=True):
-        if isinstance(mask, Tensor) and mask.dim() == 2:
-            raise ValueError(
-                f"{name} must have shape (N,), got {tuple(mask.shape)}; choose one split, as in "
-                f"data.{name}[:, 0]"
-            )
-        if (
-            not isinstance(mask, Tensor)
-            or mask.dtype != torch.bool
-            or mask.shape != (graph.num_nodes,)
-        ):
-            got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else mask
-            raise ValueError(
-                f"{name} must be a bool mask of shape ({graph.num_nodes},), got {got}; turn node "
-                f"numbers into a mask with torch_geometric.utils.index_to_mask, zeros and ones "
-                "with .bool()"
-            )
-    train, test = (mask.nonzero().flatten() for mask in masks)
-    return train, test
+def _check_mask(name: str, mask: Any, num_nodes: int) -> Tensor:
+    if not isinstance(mask, Tensor):
+        got = str(mask)
+    elif mask.dim() == 2:
+        raise ValueError(
+            f"{name} must have shape (N,), got {tuple(mask.shape)}; choose one split, as in "
+            f"data.{name}[:, 0]"
+        )
+    elif mask.dtype == torch.bool and mask.shape == (num_nodes,):
+        return mask
+    else:
+        got = f"{mask.dtype} of shape {tuple(mask.shape)}"
+    raise ValueError(
+        f"{name} must be a bool mask of shape ({num_nodes},), got {got}; turn node numbers into a "
+        "mask with torch_geometric.utils.index_to_mask, zeros and ones with .bool()"
+    )
 
 
 def from_networkx(graph: Any, *, name: str = "networkx", seed: int = 0) -> Dataset:
@@ -159,7 +152,11 @@ def from_networkx(graph: Any, *, name: str = "networkx", seed: int = 0) -> Datas
         class_names=class_names,
         name=name,
     )
-    train, test = _networkx_split(nodes, labels, seed)
+    parts = [values.get("split") for _, values in nodes]
+    for (node, _), part in zip(nodes, parts, strict=True):
+        if part not in ("train", "test", "valid", None):
+            raise ValueError(f"'split' must be train, test or valid, but {node} has {part!r}")
+    train, test = split_by_name(parts) if any(parts) else split_by_class(labels, seed=seed)
     return Dataset(built, train, test, name, "a NetworkX graph")
 
 
@@ -185,13 +182,3 @@ def _stack(owners: Owners, attribute: str) -> Tensor | None:
             )
         rows.append(row)
     return torch.from_numpy(np.stack(rows))
-
-
-def _networkx_split(owners: Owners, labels: Tensor | None, seed: int) -> tuple[Tensor, Tensor]:
-    parts = [values.get("split") for _, values in owners]
-    if all(part is None for part in parts):
-        return split_by_class(labels, seed=seed)
-    for (owner, _), part in zip(owners, parts, strict=True):
-        if part not in ("train", "test", "valid", None):
-            raise ValueError(f"'split' must be train, test or valid, but {owner} has {part!r}")
-    return split_by_name(parts)

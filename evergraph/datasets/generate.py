@@ -8,7 +8,7 @@ words or dense embeddings. All sampling is vectorized: a million nodes take seco
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,24 +27,20 @@ _CHUNK = 1 << 16  # nodes whose features are drawn at a time, so that memory sta
 
 @dataclass(frozen=True)
 class Growth:
-    """How a generated graph grows.
+    """How a generated graph grows: `nodes` on `classes` topics, in a range of `years`.
 
     Attributes:
-        nodes: N.
         citations: made by a node, on average.
-        classes: the number of topics.
-        features: F, the size of the vocabulary or of an embedding.
+        features: the size of the vocabulary or of an embedding.
         words: of a node, on average; 0 makes dense embeddings instead.
         signal: the share of words that come from the topic; of an embedding, the deviation
             between topics, where the noise has deviation 1.
         homophily: the share of citations that stay within the topic.
         recency: 0 cites all earlier nodes alike; larger values prefer recent ones.
         skew: how unevenly citations are distributed, from 0 (evenly) to below 1.
-        years: the first and the last one.
         yearly: by which factor the number of arrivals grows from year to year.
-        test: the share of nodes to test on.
-        train: the share of nodes to train on.
-        by_time: trains on the oldest nodes and tests on the newest, instead of class by class.
+        by_time: whether the shares `train` and `test` are the oldest and the newest nodes,
+            instead of drawn class by class.
     """
 
     nodes: int = 2_000
@@ -69,10 +65,10 @@ class Growth:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.classes > self.nodes:
             raise ValueError(f"classes must be at most nodes, got {self.classes} > {self.nodes}")
-        if not 0 <= self.citations <= (self.nodes - 1) / 8:
+        if not 0 <= self.citations <= (most := (self.nodes - 1) / 8):
             raise ValueError(
-                "citations must be from 0 to an eighth of the other nodes, "
-                f"{(self.nodes - 1) / 8:g}, got {self.citations}"
+                f"citations must be from 0 to an eighth of the other nodes, {most:g}, got "
+                f"{self.citations}"
             )
         for name in ("homophily", "signal", "train", "test"):
             if not 0 <= getattr(self, name) <= 1:
@@ -90,20 +86,11 @@ class Growth:
             raise ValueError(f"years must be in order, got {self.years}")
 
 
-PRESETS: Mapping[str, Growth] = {
-    "citation": Growth(),
-    "arxiv": Growth(
-        nodes=169_343,
-        citations=1_166_243 / 169_343,
-        classes=40,
-        features=128,
-        words=0,
-        yearly=1.12,
-        train=90_941 / 169_343,
-        test=48_603 / 169_343,
-        by_time=True,
-    ),
-}
+_ARXIV = Growth(
+    nodes=169_343, citations=1_166_243 / 169_343, classes=40, features=128, words=0, yearly=1.12,
+    train=90_941 / 169_343, test=48_603 / 169_343, by_time=True,
+)  # fmt: skip
+PRESETS: Mapping[str, Growth] = {"citation": Growth(), "arxiv": _ARXIV}
 
 
 def generate(growth: Growth | str = "citation", seed: int = 0, name: str = "generated") -> Dataset:
@@ -116,7 +103,7 @@ def generate(growth: Growth | str = "citation", seed: int = 0, name: str = "gene
         growth: the settings, or the name of a preset: `citation` (small, topic words) or `arxiv`
             (the size of ogbn-arxiv, dense).
         seed: of all randomness.
-        name: what to call it.
+        name: of the data set.
 
     Example:
         >>> dataset = generate(Growth(nodes=200, citations=3))
@@ -179,18 +166,15 @@ def _citations(rng: np.random.Generator, growth: Growth, topics: Ints) -> Ints:
     attraction = (1 - rng.random(growth.nodes)) ** -growth.skew  # a power law, never infinite
     # The first node cites none.
     activity = np.cumsum(np.r_[0.0, rng.lognormal(0, 0.7, growth.nodes - 1)])
-    pools = _Pools.build(attraction, topics)
+    draw = _draw_earlier(rng, growth, topics, attraction)
     keys = np.empty(0, dtype=np.int64)
     for _ in range(100):
-        missing = wanted - len(keys)
-        if missing <= 0:
+        if (missing := wanted - len(keys)) <= 0:
             break
-        draws = missing + missing // 8 + 16
-        points = np.sort(rng.random(draws)) * activity[-1]  # in order, they are found faster
-        source = np.searchsorted(activity, points, side="right")
-        source = np.minimum(source, growth.nodes - 1)
-        target = pools.draw(rng, source, growth)
-        keys = _distinct(np.concatenate([keys, source * growth.nodes + target]))
+        # More than are missing, as some repeat; in order, as sorted points are found faster.
+        points = np.sort(rng.random(missing + missing // 8 + 16)) * activity[-1]
+        source = np.searchsorted(activity, points, side="right").clip(max=growth.nodes - 1)
+        keys = _distinct(np.concatenate([keys, source * growth.nodes + draw(source)]))
     if len(keys) < wanted:
         raise ValueError(
             f"{wanted} distinct citations do not fit among {growth.nodes} nodes with skew "
@@ -206,50 +190,34 @@ def _distinct(keys: Ints) -> Ints:
     return keys[np.diff(keys, prepend=-1) > 0]
 
 
-@dataclass(frozen=True, eq=False)
-class _Pools:
-    """Whom a node may cite: those before it, of its own topic or of any.
+def _draw_earlier(
+    rng: np.random.Generator, growth: Growth, topics: Ints, attraction: Floats
+) -> Callable[[Ints], Ints]:
+    """A function that draws an earlier node for each source, in proportion to its attraction."""
+    order = np.argsort(topics, kind="stable")  # by topic, then by arrival
+    place_of = np.empty_like(order)
+    place_of[order] = np.arange(len(order))
+    counts = np.bincount(topics)
+    start_of = (np.cumsum(counts) - counts)[topics]  # where each node's topic begins in `order`
+    # The sums make a line on which each node owns a stretch as long as its attraction.
+    by_topic, by_arrival = (
+        np.concatenate([[0.0], np.cumsum(part)]) for part in (attraction[order], attraction)
+    )
 
-    Attributes:
-        order: `(N,)`, nodes sorted by topic, then by arrival.
-        place: `(N,)`, where each node stands in `order`.
-        start: `(N,)`, where each node's topic begins in `order`.
-        by_topic: `(N + 1,)`, the attraction of all nodes before, summed along `order`.
-        by_arrival: `(N + 1,)`, the same, summed in the order of arrival.
-    """
-
-    order: Ints
-    place: Ints
-    start: Ints
-    by_topic: Floats
-    by_arrival: Floats
-
-    @classmethod
-    def build(cls, attraction: Floats, topics: Ints) -> _Pools:
-        order = np.argsort(topics, kind="stable")
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        counts = np.bincount(topics)
-        start = (np.cumsum(counts) - counts)[topics]
-        by_topic, by_arrival = (
-            np.concatenate([[0.0], np.cumsum(part)]) for part in (attraction[order], attraction)
-        )
-        return cls(order, place, start, by_topic, by_arrival)
-
-    def draw(self, rng: np.random.Generator, source: Ints, growth: Growth) -> Ints:
-        """An earlier node for each source, in proportion to its attraction."""
-        # The sums make a line on which each node owns a stretch as long as its attraction.
+    def draw(source: Ints) -> Ints:
         point = rng.random(len(source)) ** (1 / (1 + growth.recency))
-        place, start = self.place[source], self.start[source]
+        place, start = place_of[source], start_of[source]
         within = (rng.random(len(source)) < growth.homophily) & (place > start)
-        low = np.where(within, self.by_topic[start], 0.0)
-        high = np.where(within, self.by_topic[place], self.by_arrival[source])
+        low = np.where(within, by_topic[start], 0.0)
+        high = np.where(within, by_topic[place], by_arrival[source])
         value = low + point * (high - low)
-        in_topic = np.searchsorted(self.by_topic, value, side="right") - 1
-        in_topic = self.order[np.clip(in_topic, start, np.maximum(place - 1, start))]
-        in_all = np.searchsorted(self.by_arrival, value, side="right") - 1
+        in_topic = np.searchsorted(by_topic, value, side="right") - 1
+        in_topic = order[np.clip(in_topic, start, np.maximum(place - 1, start))]
+        in_all = np.searchsorted(by_arrival, value, side="right") - 1
         target: Ints = np.where(within, in_topic, np.clip(in_all, 0, source - 1))
         return target
+
+    return draw
 
 
 def _bags(rng: np.random.Generator, growth: Growth, topics: Ints) -> SparseRows:
@@ -273,8 +241,8 @@ def _bags(rng: np.random.Generator, growth: Growth, topics: Ints) -> SparseRows:
 
 def _embeddings(rng: np.random.Generator, growth: Growth, topics: Ints) -> torch.Tensor:
     """Normal noise around a center per topic."""
-    centers = rng.standard_normal((growth.classes, growth.features), dtype=np.float32)
-    centers *= np.float32(growth.signal)
+    shape = growth.classes, growth.features
+    centers = rng.standard_normal(shape, dtype=np.float32) * np.float32(growth.signal)
     features = np.empty((growth.nodes, growth.features), dtype=np.float32)
     for first in range(0, growth.nodes, _CHUNK):
         part = features[first : first + _CHUNK]

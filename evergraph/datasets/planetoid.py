@@ -30,12 +30,8 @@ class _Csr:
     _shape: tuple[int, int]
 
     @property
-    def coordinates(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr)), self.indices
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._shape
+    def rows(self) -> NDArray[np.integer]:
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
 
 
 def _dtype(code: str, *_flags: object) -> np.dtype[Any]:
@@ -81,8 +77,12 @@ class _Unpickler(pickle.Unpickler):
             ) from None
 
 
+def _path(folder: Path, name: str, part: str) -> Path:
+    return folder / f"ind.{name.removesuffix('-planetoid')}.{part}"
+
+
 def _read(folder: Path, name: str, part: str, kind: type[T]) -> T:
-    path = folder / f"ind.{name}.{part}"
+    path = _path(folder, name, part)
     try:
         with path.open("rb") as file:
             content = _Unpickler(file, encoding="latin1").load()
@@ -100,7 +100,7 @@ def _read(folder: Path, name: str, part: str, kind: type[T]) -> T:
 def read_planetoid(
     folder: Path, name: str, split: Literal["paper", "planetoid"] = "paper"
 ) -> Dataset:
-    """Read `ind.<name>.{x,tx,allx,y,ty,ally,graph,test.index}`.
+    """Read `ind.<name without "-planetoid">.{x,tx,allx,y,ty,ally,graph,test.index}`.
 
     The nodes of `allx` come first, those of `tx` stand where `test.index` says. Citeseer's
     test.index has gaps: these isolated nodes get zero features and the label -1. Edges are listed
@@ -108,62 +108,53 @@ def read_planetoid(
 
     Args:
         folder: where the files are.
-        name: `cora`, `citeseer` or `pubmed`.
+        name: `cora-planetoid`, `citeseer` or `pubmed`.
         split: `paper` trains on the first len(y) nodes and those of test.index and tests on the
             500 between; `planetoid` is the public one, which trains on the first only and tests
             on test.index.
     """
     if split not in ("paper", "planetoid"):
         raise ValueError(f"split must be 'paper' or 'planetoid', got {split!r}")
-    test_index = _read_index(folder / f"ind.{name}.test.index")
-    features, labels = _read_nodes(folder, name, test_index)
-    edges = _read_edges(folder, name)
-    num_first = len(_read(folder, name, "y", np.ndarray))
-    first = np.arange(num_first)
-    graph = Graph(features, torch.from_numpy(edges), torch.from_numpy(labels), name=name)
-    if split == "planetoid":
-        train, test = first, np.sort(test_index)
-    else:
-        train = np.concatenate([first, np.sort(test_index)])
-        test = np.arange(num_first, num_first + _HELD_OUT)
-    return Dataset(graph, torch.from_numpy(train), torch.from_numpy(test), name, str(folder))
-
-
-def _read_index(path: Path) -> NDArray[np.int64]:
+    index = _path(folder, name, "test.index")
     try:
-        return np.array([int(text) for text in path.read_text().split()], dtype=np.int64)
+        tested = np.array([int(text) for text in index.read_text().split()], dtype=np.int64)
     except ValueError as error:
-        raise ValueError(f"{path} must hold one node number per line: {error}") from error
+        raise ValueError(f"{index} must hold one node number per line: {error}") from error
+    features, labels = _read_nodes(folder, name, tested)
+    neighbors: dict[int, list[int]] = _read(folder, name, "graph", dict)
+    edges = [(source, target) for source, targets in neighbors.items() for target in targets]
+    graph = Graph(
+        features,
+        edges=torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T.contiguous(),
+        labels=torch.from_numpy(labels),
+        name=name,
+    )
+    num_first = len(_read(folder, name, "y", np.ndarray))
+    train, test = torch.arange(num_first), torch.from_numpy(np.sort(tested))
+    if split == "paper":
+        train, test = torch.cat([train, test]), torch.arange(num_first, num_first + _HELD_OUT)
+    return Dataset(graph, train, test, name, str(folder))
 
 
 def _read_nodes(
-    folder: Path, name: str, test_index: NDArray[np.int64]
+    folder: Path, name: str, tested: NDArray[np.int64]
 ) -> tuple[SparseRows, NDArray[np.int64]]:
     known, held_out = (_read(folder, name, part, _Csr) for part in ("allx", "tx"))
     one_hot = [_read(folder, name, part, np.ndarray) for part in ("ally", "ty")]
-    sizes = [matrix.shape[0] for matrix in (known, held_out)]
-    if sizes != [len(part) for part in one_hot] or sizes[1] != len(test_index):
+    sizes = [matrix._shape[0] for matrix in (known, held_out)]
+    if sizes != [len(part) for part in one_hot] or sizes[1] != len(tested):
         raise ValueError(
             f"the files of {name} in {folder} must fit together, but allx, tx have {sizes} rows, "
-            f"ally, ty have {[len(part) for part in one_hot]} and test.index {len(test_index)}"
+            f"ally, ty have {[len(part) for part in one_hot]} and test.index {len(tested)}"
         )
-    num_nodes = max(sizes[0], int(test_index.max(initial=-1)) + 1)
-    row, column = known.coordinates
-    test_row, test_column = held_out.coordinates
+    num_nodes = max(sizes[0], int(tested.max(initial=-1)) + 1)
     features = sparse_rows(
-        np.concatenate([row, test_index[test_row]]),
-        np.concatenate([column, test_column]),
+        np.concatenate([known.rows, tested[held_out.rows]]),
+        np.concatenate([known.indices, held_out.indices]),
         np.concatenate([known.data, held_out.data]),
-        (num_nodes, known.shape[1]),
+        (num_nodes, known._shape[1]),
     )
     labels = np.full(num_nodes, -1, dtype=np.int64)
-    for where, part in ((np.arange(sizes[0]), one_hot[0]), (test_index, one_hot[1])):
+    for where, part in ((np.arange(sizes[0]), one_hot[0]), (tested, one_hot[1])):
         labels[where] = np.where(part.any(1), part.argmax(1), -1)
     return features, labels
-
-
-def _read_edges(folder: Path, name: str) -> NDArray[np.int64]:
-    neighbors: dict[int, list[int]] = _read(folder, name, "graph", dict)
-    source = np.repeat(list(neighbors), [len(part) for part in neighbors.values()])
-    target = np.array([node for part in neighbors.values() for node in part], dtype=np.int64)
-    return np.stack([source.astype(np.int64), target])

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
+from evergraph import extras
+from evergraph.datasets import folder as folder_module
 from evergraph.datasets import from_networkx, from_pyg, load
-from evergraph.datasets import tables as tables_module
 from evergraph.graph.rows import SparseRows
 
 Columns = dict[str, Sequence[Any]]
@@ -150,7 +151,7 @@ def test_without_a_split_classes_are_drawn_from(tmp_path: Path) -> None:
 
 
 def test_many_blocks_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables_module, "_BLOCK", 7)
+    monkeypatch.setattr(folder_module, "_BLOCK", 7)
     nodes: Columns = {"id": list(range(40)), "x0": [float(node) for node in range(40)]}
     edges: Columns = {"source": list(range(39)), "target": list(range(1, 40))}
     for kind in FORMATS:
@@ -238,11 +239,11 @@ def test_parquet_without_pyarrow_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def absent(name: str) -> None:
-        raise ImportError(name)
+        raise ModuleNotFoundError(name, name="pyarrow")
 
     (tmp_path / "nodes.parquet").touch()
-    monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(ImportError, match=r"pip install evergraph\[tables\]"):
+    monkeypatch.setattr(extras, "import_module", absent)
+    with pytest.raises(ImportError, match=r"Parquet .* pip install 'evergraph\[tables\]'"):
         load(tmp_path)
 
 

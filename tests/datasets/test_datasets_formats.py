@@ -15,11 +15,8 @@ import scipy.sparse as sp
 import torch
 
 from evergraph.datasets import load
-from evergraph.datasets.linqs import read_linqs
-from evergraph.datasets.npz import read_npz
-from evergraph.datasets.ogb import read_ogb
+from evergraph.datasets.formats import read_linqs, read_npz, read_ogb, read_time_stream
 from evergraph.datasets.planetoid import read_planetoid
-from evergraph.datasets.time_stream import read_time_stream
 from evergraph.graph.rows import SparseRows
 
 RNG = np.random.default_rng(0)
@@ -357,8 +354,8 @@ def test_time_stream_features_do_not_see_later_edges(tmp_path: Path) -> None:
     ("file", "text", "message"),
     [
         ("labels", "0 a\n", "labels must hold integers between blanks"),
-        ("labels", "0\n", "must hold 2 integers of at least 0 per line, got 1 per line"),
-        ("labels", "0 -3\n", "the smallest -3"),
+        ("labels", "0\n", "labels must have .* rows and 2 columns, got 1 and 1"),
+        ("labels", "0 -3\n", "labels must hold integers of at least 0, got the smallest -3"),
         ("train_nodes", "9\n", "train_nodes must hold nodes with a label or an edge, got 9"),
         ("train_nodes", "4\n", "train needs nodes with a label, but node 4 has none"),
         ("stream_edges/7", "0 1\n", "named 0, 1, 2, ..., got 0, 1, 2, 7"),
