@@ -22,13 +22,11 @@ import torch
 import typer
 from torch import Tensor
 
-from evergraph.apps.action.network import network
-from evergraph.apps.action.preprocessing import signals
+from evergraph.apps.action.network import network, signals
 from evergraph.apps.action.recording import Recordings
 from evergraph.apps.action.sources import load
 from evergraph.apps.action.windows import (
     Scenario,
-    Windowing,
     Windows,
     cut,
     join,
@@ -70,7 +68,7 @@ class Config:
 
     `split` is the paper's, in time, or by the subjects `left_out`; `validation` takes the test
     windows of the split in time from the training part. Length and strides are in samples, see
-    `Windowing`; `epochs` is for regular learning, which is `finetune` on shuffled windows, and
+    `cut`; `epochs` is for regular learning, which is `finetune` on shuffled windows, and
     `strength` for the ridge. The average of the parameters follows every gradient step.
     """
 
@@ -128,7 +126,7 @@ def prepare(config: Config, data: Recordings) -> Prepared:
     """Split the recordings and cut their windows."""
     early, late = divide(config, data)
     train, test = (
-        cut(part.recordings, data.activities, Windowing(config.length, stride), data.layout.rate)
+        cut(part.recordings, data.activities, config.length, stride)
         for part, stride in ((early, config.stride), (late, config.test_stride))
     )
     subjects = tuple(late.recordings[n].subject for n in test.source.tolist())

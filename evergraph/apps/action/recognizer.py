@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from evergraph.apps.action.network import network
 from evergraph.apps.action.recording import Layout, Recording, Recordings
-from evergraph.apps.action.windows import Windowing, Windows, as_batch, cut
+from evergraph.apps.action.windows import Windows, as_batch, cut
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
@@ -59,15 +59,7 @@ class RecognizerConfig:
 
 @dataclass(frozen=True)
 class Score:
-    """How well windows are recognized.
-
-    Attributes:
-        accuracy: share that is right.
-        recall, precision: by activity.
-        confusion: counts, true by predicted.
-        activities: the names of its rows.
-        windows: how many.
-    """
+    """How well windows are recognized; `confusion` counts true by predicted activities."""
 
     accuracy: float
     recall: dict[str, float]
@@ -78,15 +70,10 @@ class Score:
 
 
 class Recognizer:
-    """Learns activities from recordings and recognizes them.
-
-    Args:
-        layout: sensors, channels and rate.
-        activities: the names of the classes known so far.
-        config: see `RecognizerConfig`.
+    """Learns activities from recordings and recognizes them; `activities` are known so far.
 
     Example:
-        >>> from evergraph.apps.action.generate import generate
+        >>> from evergraph.apps.action.recording import generate
         >>> data = generate()
         >>> recognizer = Recognizer(data.layout, config=RecognizerConfig(model="mlp"))
         >>> too_short = recognizer.learn(data.recordings, epochs=2)
@@ -102,10 +89,8 @@ class Recognizer:
     ) -> None:
         self.layout, self.config = layout, config
         self.activities = list(activities)
-        self.windowing = Windowing(config.length, config.stride)
-        sizes = layout, self.windowing.features
         self.learner = Learner(
-            network(config.model, *sizes, config.seed, config.augment),
+            network(config.model, layout, config.length // 2, config.seed, config.augment),
             Replay(),
             Reservoir(config.memory, config.memory_bytes, seed=config.seed),
             Training(
@@ -131,14 +116,9 @@ class Recognizer:
         """Learn recordings, new activities included; returns how many were too short.
 
         Old windows come from memory. The scale of the signals is set by the first recordings; it
-        follows later ones with `rescale`.
-
-        Args:
-            recordings: all with an activity.
-            epochs: passes over them, memory is replayed in each; by default as many as it takes to
-                learn `learn_batches` batches.
-            rescale: update the scale of the signals too.
-            report: called with the batches learned and all batches.
+        follows later ones with `rescale`. `epochs` are passes over the recordings, memory is
+        replayed in each; by default as many as it takes to learn `learn_batches` batches. `report`
+        is called with the batches learned and all batches.
         """
         for recording in recordings:
             if not recording.activity:
@@ -189,25 +169,19 @@ class Recognizer:
         confusion = np.zeros((size, size), dtype=int)
         np.add.at(confusion, (windows.target.numpy(), found.numpy()), 1)
         right, true, told = np.diagonal(confusion), confusion.sum(1), confusion.sum(0)
-        there = [i for i in range(size) if true[i]]
+        there = {name: i for i, name in enumerate(self.activities) if true[i]}
         return Score(
             float(right.sum() / confusion.sum()),
-            {self.activities[i]: float(right[i] / true[i]) for i in there},
-            {self.activities[i]: float(right[i] / max(told[i], 1)) for i in there},
+            {name: float(right[i] / true[i]) for name, i in there.items()},
+            {name: float(right[i] / max(told[i], 1)) for name, i in there.items()},
             confusion.tolist(),
             tuple(self.activities),
             len(windows),
         )
 
     def _cut(self, recordings: Sequence[Recording], activities: Sequence[str]) -> Windows:
-        shape = (len(self.layout.sensors), len(self.layout.channels))
-        for recording in recordings:
-            if recording.samples.shape[1:] != shape:
-                raise ValueError(
-                    f"{recording.name} must have {shape[0]} sensors with {shape[1]} channels, "
-                    f"got {recording.samples.shape[1:]}"
-                )
-        return cut(recordings, activities, self.windowing, self.layout.rate)
+        self.layout.check(recordings)
+        return cut(recordings, activities, self.config.length, self.config.stride)
 
     # -- the folder -------------------------------------------------------------------------
 
@@ -251,23 +225,14 @@ class Recognizer:
 
 def same_layout(data: Recordings, layout: Layout) -> Recordings:
     """Recordings in the layout of a model: the same signals at the same rate, or an error."""
-    missing = [name for name in layout.columns if name not in data.layout.columns]
-    if missing:
-        raise ValueError(
-            f"{data.name} must have the signals of the model; {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} missing"
-        )
+    order = layout.order(data.layout.columns, data.name)
     if data.layout.rate != layout.rate:
         raise ValueError(
             f"{data.name} has {data.layout.rate:g} samples per second, the model {layout.rate:g}; "
             f"read it with --rate {layout.rate:g}"
         )
-    sensors = [data.layout.sensors.index(name) for name in layout.sensors]
-    channels = [data.layout.channels.index(name) for name in layout.channels]
     moved = tuple(
-        Recording(
-            r.samples[:, sensors][:, :, channels], r.activity, r.subject, r.trial, r.start, r.name
-        )
+        replace(r, samples=r.samples.reshape(len(r), -1)[:, order].reshape(-1, *layout.shape))
         for r in data.recordings
     )
-    return Recordings(layout, moved, data.activities, data.name, data.notes)
+    return replace(data, layout=layout, recordings=moved)
