@@ -119,8 +119,8 @@ def evaluate(
     with complaints(), progress(as_json) as shown:
         recognizer = Recognizer.load(model)
         with _step(shown, f"reading {data}") as report:
-            found = load(data, rate or recognizer.layout.rate, report)
-        everything = same_layout(found, recognizer.layout)
+            everything = load(data, rate or recognizer.layout.rate, report)
+        everything = same_layout(everything, recognizer.layout)
         _, testing = _divide(everything, split, leave_out)
         score = recognizer.evaluate((testing or everything).recordings)
         if picture is not None:

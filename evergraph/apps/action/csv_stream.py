@@ -8,7 +8,6 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,34 +15,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evergraph.apps.action.recording import Array, are_missing
-from evergraph.extras import require
+from evergraph.extras import MissingExtraError, require
 
 TIME, LABELS, SUBJECT = "time", ("activity", "label"), "subject"
 MISSING = ("", "na", "null", "none")
-BLOCK = 4096  # rows of a file that are parsed at a time
+BLOCK = 256  # rows of CSV that are parsed at a time: few enough to stay in the cache
+PARQUET_BLOCK = 8192
 READ_SIZE = 65536  # bytes read from a pipe at once, which bounds the rows in one block
 
 
-@dataclass(frozen=True)
-class Header:
-    """The meaning of each column of a table.
+class Header(NamedTuple):
+    """The meaning of each column of a table."""
 
-    Attributes:
-        source: name of the table, for error messages.
-        sensors, channels: from columns named `sensor.channel`, in order of appearance.
-        signals: index of every such column by its name, sensor by sensor.
-        time, label, subject: column indices; -1 if absent.
-        ignored: names of the columns that are not read.
-    """
-
-    source: str
-    sensors: tuple[str, ...]
+    source: str  # name of the table, for error messages
+    sensors: tuple[str, ...]  # of columns named `sensor.channel`, in order of appearance
     channels: tuple[str, ...]
-    signals: dict[str, int]
-    time: int
+    signals: dict[str, int]  # index of every such column by its name, sensor by sensor
+    time: int  # index of the column; -1 if absent
     label: int
     subject: int
-    ignored: tuple[str, ...]
+    ignored: tuple[str, ...]  # columns that are not read
 
 
 class Block(NamedTuple):
@@ -89,6 +80,10 @@ def parse_header(names: Sequence[str], source: str) -> Header:
     return Header(
         source, sensors, channels, signals, place[TIME], place.get(label, -1), subject, ignored
     )
+
+
+Part = tuple[Sequence[int], Sequence[Any]]
+"""Places of rows in their table, and their columns; of the header the names."""
 
 
 class PipeReader:
@@ -141,15 +136,10 @@ class Rows:
     ) -> None:
         source = source or str(table)
         if isinstance(table, Path) and table.suffix.lower() == ".parquet":
-            whole = _read_parquet(table)
-            names, self._unit = whole.column_names, "row"
-            self._parts = _parquet_parts(whole)
+            self._unit, self._parts = "row", _parquet_parts(table)
         else:
-            rows = _csv_rows(table, source)
-            names, self._unit = next(rows, (0, []))[1], "line"
-            pipe = table if isinstance(table, PipeReader) else None
-            self._parts = _csv_parts(rows, len(names), source, pipe, first_block or block, block)
-        self.header = parse_header(names, source)
+            self._unit, self._parts = "line", _csv_parts(table, source, first_block or block, block)
+        self.header = parse_header(next(self._parts, ((), ()))[1], source)
 
     def __iter__(self) -> Iterator[Block]:
         """Raises a ValueError if a row is malformed, or if there are no rows."""
@@ -184,10 +174,9 @@ class Rows:
         """The numbers of a column; NaN for missing ones, if they are optional."""
         try:
             if isinstance(column, tuple):
-                return np.array(column, dtype=np.float64)
+                return np.fromiter(map(float, column), np.float64, len(column))
             if optional or not column.null_count:
-                numbers: Array = column.cast("float64").to_numpy()
-                return numbers
+                return np.asarray(column.cast("float64"))
         except (ValueError, NotImplementedError):  # some value is no number: find it
             pass
         found = []
@@ -224,48 +213,40 @@ def _csv_rows(table: Path | Iterable[str], source: str) -> Iterator[tuple[int, l
         raise ValueError(f"{source}, line {reader.line_num}: not CSV: {error}") from error
 
 
-Part = tuple[Sequence[int], Sequence[Any]]
-"""The places of some rows in their table, and the columns of these rows."""
-
-
 def _csv_parts(
-    table: Iterator[tuple[int, list[str]]],
-    width: int,
-    source: str,
-    pipe: PipeReader | None,
-    size: int,
-    next_size: int,
+    table: Path | Iterable[str], source: str, size: int, next_size: int
 ) -> Iterator[Part]:
+    pipe = table if isinstance(table, PipeReader) else None
+    lines = _csv_rows(table, source)
+    _, names = next(lines, (0, []))
+    yield (), names
     places: list[int] = []
     rows: list[list[str]] = []
-    for place, row in table:
-        if len(row) != width:
+    for place, row in lines:
+        if len(row) != len(names):
             raise ValueError(
-                f"{source}, line {place}: expected {width} values as in the header, got {len(row)}"
+                f"{source}, line {place}: expected {len(names)} values as in the header, got "
+                f"{len(row)}"
             )
         places.append(place)
         rows.append(row)
-        if len(rows) >= size and not (pipe is not None and pipe.pending):
+        if len(rows) >= size and not (pipe and pipe.pending):
             yield places, list(zip(*rows, strict=True))
             places, rows, size = [], [], next_size
     if rows:
         yield places, list(zip(*rows, strict=True))
 
 
-def _read_parquet(path: Path) -> Any:
+def _parquet_parts(path: Path) -> Iterator[Part]:
     try:
-        return require("pyarrow.parquet", "tables").read_table(path)
-    except ImportError as error:
-        raise ValueError(
-            f"{path} needs pyarrow: pip install evergraph[tables], or save it as CSV"
-        ) from error
+        table = require("pyarrow.parquet", "tables").read_table(path)
+    except MissingExtraError as error:
+        raise ValueError(f"{path}: {error}, or save it as CSV") from error
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
-
-
-def _parquet_parts(table: Any) -> Iterator[Part]:
-    for first in range(0, table.num_rows, BLOCK):
-        part = table.slice(first, BLOCK)
+    yield (), table.column_names
+    for first in range(0, table.num_rows, PARQUET_BLOCK):
+        part = table.slice(first, PARQUET_BLOCK)
         yield range(first + 1, first + 1 + part.num_rows), part.columns
 
 

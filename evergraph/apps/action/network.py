@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,7 @@ from evergraph.apps.action.windows import INSTANTS
 from evergraph.nn.fgn import FGN
 
 AXES = "xyz"
-Arrangement = Literal["sensors", "flat", "signals"]
-ARRANGEMENTS: tuple[str, ...] = get_args(Arrangement)
+ARRANGEMENTS = ("sensors", "flat", "signals")
 HOPS = 2
 
 FGN_VALUES: dict[str, Any] = {
@@ -141,7 +140,7 @@ class Standardize(nn.Module):
     augmentation: Augmentation | None = None
 
     def __init__(
-        self, sensors: int, channels: int, features: int, arrangement: Arrangement = "sensors"
+        self, sensors: int, channels: int, features: int, arrangement: str = "sensors"
     ) -> None:
         super().__init__()
         if arrangement not in ARRANGEMENTS:
@@ -185,10 +184,7 @@ class Standardize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Standardize windows `(B, 2 S, C, F)` and arrange them."""
-        shape = (1, self.in_nodes, self.in_shape[0], 1)
-        mean, deviation = (
-            part.repeat(INSTANTS, 1).view(shape) for part in (self.mean, self.deviation)
-        )
+        mean, deviation = (p.repeat(INSTANTS, 1)[..., None] for p in (self.mean, self.deviation))
         scaled: Tensor = (x - mean) / deviation
         if self.training and self.augmentation is not None:
             scaled = self.augmentation(scaled)

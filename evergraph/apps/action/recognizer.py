@@ -26,34 +26,20 @@ CHUNK = 100
 
 @dataclass(frozen=True)
 class RecognizerConfig:
-    """How a recognizer is built and trained.
+    """How a recognizer is built and trained; see also `evergraph.learn.training.Training`."""
 
-    Attributes:
-        model: a name of `network.NETWORKS`.
-        length, stride: of windows, in samples.
-        memory: windows that are kept to continue learning.
-        memory_bytes: bytes that they may take, or None.
-        batch_size: windows that are learned together.
-        epochs: passes over the recordings in training.
-        learn_batches: how many batches a new recording is learned in, at the least.
-        replay_batches: batches from memory for each new one.
-        lr, averaging: see `evergraph.learn.training.Training`.
-        augment: change training windows a little, which helps with people not seen before.
-        seed: of everything random.
-    """
-
-    model: str = "fgn"
-    length: int = 50
+    model: str = "fgn"  # a name of `network.NETWORKS`
+    length: int = 50  # of windows, in samples
     stride: int = 25
-    memory: int = 5000
-    memory_bytes: int | None = None
-    batch_size: int = 50
-    epochs: int = 2
-    learn_batches: int = 60
-    replay_batches: int = 2
+    memory: int = 5000  # windows that are kept to continue learning
+    memory_bytes: int | None = None  # that they may take
+    batch_size: int = 50  # windows that are learned together
+    epochs: int = 2  # passes over the recordings in training
+    learn_batches: int = 60  # in how many a new recording is learned, at the least
+    replay_batches: int = 2  # from memory for each new one
     lr: float = 2e-3
     averaging: float = 0.95
-    augment: bool = False
+    augment: bool = False  # change training windows a little: helps with people not seen before
     seed: int = 0
 
 
@@ -104,8 +90,6 @@ class Recognizer:
             config.seed,
         )
 
-    # -- learning ---------------------------------------------------------------------------
-
     def learn(
         self,
         recordings: Sequence[Recording],
@@ -144,8 +128,6 @@ class Recognizer:
             self.learner.method = first
         return windows.skipped
 
-    # -- predicting -------------------------------------------------------------------------
-
     def probabilities(self, x: Tensor) -> Tensor:
         """For windows as measured, `(B, 2 S, C, F)`: the share of each activity, `(B, K)`."""
         parts = [self.learner.output(as_batch(part)).softmax(-1) for part in x.split(CHUNK)]
@@ -183,16 +165,10 @@ class Recognizer:
         self.layout.check(recordings)
         return cut(recordings, activities, self.config.length, self.config.stride)
 
-    # -- the folder -------------------------------------------------------------------------
-
     def save(self, folder: Path) -> None:
         """Write everything to a folder, all or nothing."""
-        extra = {
-            "layout": asdict(self.layout),
-            "activities": self.activities,
-            "config": asdict(self.config),
-        }
-        self.learner.save(folder / FILE, extra)
+        about = {"layout": asdict(self.layout), "config": asdict(self.config)}
+        self.learner.save(folder / FILE, {**about, "activities": self.activities})
 
     @classmethod
     def load(cls, folder: Path) -> Recognizer:

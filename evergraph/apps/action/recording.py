@@ -75,23 +75,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Consecutive samples of one subject during one activity.
+    """Consecutive samples of one subject during one activity."""
 
-    Attributes:
-        samples: `(T, S, C)` float32, finite.
-        activity: name of the class; empty if unknown.
-        subject: the person who wears the sensors.
-        trial: orders the recordings of one subject and activity.
-        start: time of the first sample in seconds.
-        name: the file or array it was read from.
-    """
-
-    samples: Array
-    activity: str
-    subject: str
-    trial: int = 0
-    start: float = 0.0
-    name: str = ""
+    samples: Array  # (T, S, C) float32, finite
+    activity: str  # name of the class; empty if unknown
+    subject: str  # the person who wears the sensors
+    trial: int = 0  # orders the recordings of one subject and activity
+    start: float = 0.0  # time of the first sample in seconds
+    name: str = ""  # the file or array it was read from
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -105,17 +96,13 @@ class Recording:
 
 @dataclass(frozen=True)
 class Recordings:
-    """A data set of recordings with a common layout.
-
-    `activities` are class names, a label is an index into them; `name` is that of the source;
-    `notes` are messages for the user about repaired or dropped samples.
-    """
+    """A data set of recordings with a common layout."""
 
     layout: Layout
     recordings: tuple[Recording, ...]
-    activities: tuple[str, ...]
+    activities: tuple[str, ...]  # class names; a label is an index into them
     name: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # for the user, about repaired or dropped samples
 
     def __post_init__(self) -> None:
         """Reject recordings of another layout or of unknown activities."""

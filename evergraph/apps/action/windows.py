@@ -22,19 +22,12 @@ SCENARIOS: tuple[str, ...] = get_args(Scenario)
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """N labeled windows: the source of a stream.
+    """N labeled windows: the source of a stream."""
 
-    Attributes:
-        x: `(N, 2 S, C, F)` float32: the sensors of the first instant, then of the second.
-        target: `(N,)` int64, index of the activity; -1 if unknown.
-        source: `(N,)` int64, index of the recording.
-        skipped: number of recordings shorter than a window.
-    """
-
-    x: Tensor
-    target: Tensor
-    source: Tensor
-    skipped: int = 0
+    x: Tensor  # (N, 2 S, C, F) float32: the sensors of the first instant, then of the second
+    target: Tensor  # (N,) int64, index of the activity; -1 if unknown
+    source: Tensor  # (N,) int64, index of the recording
+    skipped: int = 0  # recordings shorter than a window
 
     def __len__(self) -> int:
         return len(self.x)
@@ -50,13 +43,8 @@ def as_batch(
     """Windows `(B, 2 S, C, F)` as a batch without neighbors: x holds all nodes of a window."""
     unknown = torch.full((len(x),), -1)
     none = Neighbors(x.new_zeros(0, *x.shape[-2:]), torch.zeros(0, dtype=torch.long))
-    return Batch(
-        x,
-        none,
-        unknown if target is None else target,
-        torch.full((len(x),), task),
-        unknown if node is None else node,
-    )
+    target, node = (unknown if part is None else part for part in (target, node))
+    return Batch(x, none, target, torch.full((len(x),), task), node)
 
 
 def cut(
