@@ -12,10 +12,11 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -112,8 +113,7 @@ def divide(config: Config, data: Recordings) -> tuple[Recordings, Recordings]:
     return split_in_time(train, share=0.875) if config.validation else (train, test)
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
+class Prepared(NamedTuple):
     """Training recordings and windows, those followed by the test windows, and whose these are."""
 
     data: Recordings
@@ -164,20 +164,19 @@ def build(
 
 def network_learner(config: Config, data: Recordings, train: Windows, seed: int) -> Learner:
     """A network with its method, memory and training."""
-    methods: dict[str, Callable[[], Method]] = {"finetune": Finetune, "replay": Replay}
-    if config.method not in methods:
+    if config.method not in ("finetune", "replay"):
         raise ValueError(
-            f"method must be one of {', '.join(methods)} for {config.model}, got {config.method!r}"
+            f"method must be one of finetune, replay for {config.model}, got {config.method!r}"
         )
-    features = config.length // 2
-    model: Any = network(config.model, data.layout, features, seed, config.augment)
+    model: Any = network(config.model, data.layout, config.length // 2, seed, config.augment)
     model.encoder.update(train.x)
     training = Training(
         optimizer="adam", lr=config.lr, steps=1, replay_batches=config.replay_batches,
         replay_batch_size=config.replay_batch_size, averaging=config.averaging, average_steps=True,
     )  # fmt: skip
-    memory = Reservoir(config.memory, seed=seed) if config.method == "replay" else None
-    return Learner(model, methods[config.method](), memory, training, seed)
+    if config.method == "finetune":
+        return Learner(model, Finetune(), None, training, seed)
+    return Learner(model, Replay(), Reservoir(config.memory, seed=seed), training, seed)
 
 
 def window_statistics(x: Tensor) -> Tensor:
@@ -189,11 +188,8 @@ def window_statistics(x: Tensor) -> Tensor:
     """
     y = signals(x)
     change = y.diff(dim=-1).abs()
-    parts = (
-        y.mean(-1), y.std(-1, correction=0), y.amin(-1), y.amax(-1), change.mean(-1),
-        change.amax(-1),
-    )  # fmt: skip
-    return torch.cat(parts, dim=1)
+    of_values = (y.mean(-1), y.std(-1, correction=0), y.amin(-1), y.amax(-1))
+    return torch.cat([*of_values, change.mean(-1), change.amax(-1)], dim=1)
 
 
 def statistics_items(x: Tensor, train: int) -> Tensor:
@@ -382,7 +378,7 @@ def fill(
             if shape not in ready:  # of pairs left out, one is kept at a time
                 kept = {} if config.left_out else ready
                 ready = {**kept, shape: prepare(config, data)}
-            follow = _named(report, f"{cell.key}, run {number + 1} of {cell.runs}")
+            follow = partial(report, f"{cell.key}, run {number + 1} of {cell.runs}")
             found = compute(config, data, seed, follow, ready[shape])
             entry = {
                 "schema": SCHEMA, "key": cell.key, "number": number, "seed": seed,
@@ -446,7 +442,7 @@ def search(
     models = [cell.config.model for cell in cells((table,)) if cell.config.model in MODELS]
     for model, lr, seed in product(models, RATES, range(seeds)):
         if (model, lr, seed) not in done:
-            follow = _named(report, f"{model}, lr {lr}")
+            follow = partial(report, f"{model}, lr {lr}")
             found = compute(replace(config, model=model, lr=lr), data, seed, follow, ready)
             accuracy = found["accuracy_mean"]
             yield {"model": model, "lr": lr, "seed": seed, "validation_accuracy": accuracy}
@@ -458,11 +454,13 @@ def best(
     """For each group `of` trials the settings of these names with the best mean accuracy."""
     found: dict[Any, dict[tuple[Any, ...], list[float]]] = {}
     for trial in trials:
-        settings = tuple(trial[name] for name in names)
         tried = found.setdefault(of(trial), {})
+        settings = tuple(trial[name] for name in names)
         tried.setdefault(settings, []).append(trial["validation_accuracy"])
-    chosen = {key: max(tried, key=lambda one: fmean(tried[one])) for key, tried in found.items()}
-    return {key: dict(zip(names, values, strict=True)) for key, values in chosen.items()}
+    return {
+        key: dict(zip(names, max(tried, key=lambda one: fmean(tried[one])), strict=True))
+        for key, tried in found.items()
+    }
 
 
 def search_subjects(
@@ -480,7 +478,7 @@ def search_subjects(
         for model, lr, augment in product(UNSEEN, RATES, (False, True)):
             if (model, one + two, lr, augment) in done and (model, two + one, lr, augment) in done:
                 continue
-            follow = _named(report, f"{model}, lr {lr}, without {' '.join(one + two)}")
+            follow = partial(report, f"{model}, lr {lr}, without {' '.join(one + two)}")
             config = replace(base, model=model, lr=lr, augment=augment)
             found = compute(config, data, 0, follow, ready)
             for pair, other, accuracy in zip(
@@ -511,31 +509,25 @@ def searched(
         whole = json.loads(path.read_text())
     found = whole["searches"].setdefault("action", {})
 
-    def trials(part: str, config: Config, make: Callable[[list[Any]], Iterable[Any]]) -> list[Any]:
+    def trials(part: str, config: Config, make: Callable[..., Iterable[Trial]]) -> list[Any]:
         part_of = found.setdefault(part, {**evidence, "trials": []})
         known: list[Any] = part_of["trials"]
-        for trial in make(list(known)):
+        for trial in make(report=report, known=list(known)):
             known.append({**trial, "commit": evidence["commit"]})
             part_of["config"] = asdict(config)
             write(whole, path)
         return known
 
     def rates(table: str) -> dict[str, float]:
-        config = SEARCHES[table][0]
-        return best_rates(trials(table, config, lambda known: search(data, table, report, known)))
+        return best_rates(trials(table, SEARCHES[table][0], partial(search, data, table)))
 
     settings: dict[str, Any] = {"rates": rates("regular")}
     if {"lifelong", "class"} & set(names):
         settings["stream_rates"] = rates("lifelong")
     if "subjects" in names:
-        config = Config(split="subjects")
-        made = trials("subjects", config, lambda known: search_subjects(data, report, known))
+        made = trials("subjects", Config(split="subjects"), partial(search_subjects, data))
         settings["of_pairs"] = best_for_subjects(made)
     return settings
-
-
-def _named(report: Report, name: str) -> Callable[[int, int], None]:
-    return lambda seen, total: report(name, seen, total)
 
 
 # -- the command ----------------------------------------------------------------------------
