@@ -11,6 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import combinations, product
@@ -351,12 +352,10 @@ def read_runs(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
     """All runs of this format in a file; a half-written last line is left out."""
     found = {}
     for line in path.read_text().splitlines() if path.exists() else ():
-        try:
+        with suppress(json.JSONDecodeError):
             entry = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if entry.get("schema") == SCHEMA:
-            found[entry["key"], entry["number"]] = entry
+            if entry.get("schema") == SCHEMA:
+                found[entry["key"], entry["number"]] = entry
     return found
 
 
@@ -457,10 +456,8 @@ def best(
         tried = found.setdefault(of(trial), {})
         settings = tuple(trial[name] for name in names)
         tried.setdefault(settings, []).append(trial["validation_accuracy"])
-    return {
-        key: dict(zip(names, max(tried, key=lambda one: fmean(tried[one])), strict=True))
-        for key, tried in found.items()
-    }
+    chosen = {key: max(tried, key=lambda one: fmean(tried[one])) for key, tried in found.items()}
+    return {key: dict(zip(names, values, strict=True)) for key, values in chosen.items()}
 
 
 def search_subjects(
@@ -481,9 +478,8 @@ def search_subjects(
             follow = partial(report, f"{model}, lr {lr}, without {' '.join(one + two)}")
             config = replace(base, model=model, lr=lr, augment=augment)
             found = compute(config, data, 0, follow, ready)
-            for pair, other, accuracy in zip(
-                (two, one), (one, two), found["runs"][0]["matrix"][-1], strict=True
-            ):
+            last = found["runs"][0]["matrix"][-1]
+            for pair, other, accuracy in zip((two, one), (one, two), last, strict=True):
                 yield {
                     "model": model, "left_out": list(pair), "tested_on": list(other), "lr": lr,
                     "augment": augment, "validation_accuracy": accuracy,
@@ -541,9 +537,7 @@ def main(
     tables: Annotated[str, typer.Option(help=f"Which: {', '.join(TABLES)}.")] = "regular,lifelong",
     seeds: Annotated[int, typer.Option(min=1, help="How many runs of each cell.")] = 5,
     runs: Annotated[Path, typer.Option(help="Runs so far.")] = Path("out/action_runs.jsonl"),
-    search: Annotated[
-        Path | None, typer.Option(help="Settings found on validation windows.")
-    ] = None,
+    search: Annotated[Path | None, typer.Option(help="Settings found so far.")] = None,
     pictures: Annotated[Path | None, typer.Option(help="Folder for the pictures.")] = None,
     only_show: Annotated[bool, typer.Option(help="Make no runs, show those at hand.")] = False,
     data_root: DataRoot = None,

@@ -38,8 +38,7 @@ Data = Annotated[
 ]
 Model = Annotated[Path, typer.Argument(help="A model folder, made by `evergraph action train`.")]
 Rate = Annotated[
-    float | None,
-    typer.Option(help="Samples per second to work with; WARD: at which it was recorded."),
+    float | None, typer.Option(help="Samples per second to work with; of WARD: recorded.")
 ]
 Split = Annotated[
     str, typer.Option(help="`time`: hold back the last 20 % of each recording to test; `none`.")
@@ -57,10 +56,7 @@ def train(
     stride: Annotated[int, typer.Option(help="Samples from one window to the next.")] = 25,
     memory: Annotated[int, typer.Option(help="Windows kept to continue learning.")] = 5000,
     memory_bytes: Annotated[int | None, typer.Option(help="Bytes that they may take.")] = None,
-    augment: Annotated[
-        bool,
-        typer.Option(help="Turn, amplify and drop sensors in training: for people not seen yet."),
-    ] = False,
+    augment: Annotated[bool, typer.Option(help="Vary sensors: for people not seen.")] = False,
     rate: Rate = None,
     split: Split = "time",
     leave_out: LeaveOut = "",
@@ -123,7 +119,7 @@ def evaluate(
         everything = same_layout(everything, recognizer.layout)
         _, testing = _divide(everything, split, leave_out)
         score = recognizer.evaluate((testing or everything).recordings)
-        if picture is not None:
+        if picture:
             picture.parent.mkdir(parents=True, exist_ok=True)
             confusion_matrix(score.confusion, score.activities, picture)
     result = {"model": str(model), "notes": list(everything.notes)}
@@ -134,8 +130,7 @@ def evaluate(
 def predict(
     model: Model,
     file: Annotated[
-        str,
-        typer.Argument(help="CSV or Parquet with `time` and `sensor.channel` columns, or - ."),
+        str, typer.Argument(help="CSV or Parquet with `time` and `sensor.channel` columns, or - .")
     ] = "-",
     stride: Annotated[float, typer.Option(help="Seconds from one prediction to the next.")] = 1.0,
     picture: Annotated[Path | None, typer.Option(help="Draw colored bands here.")] = None,
@@ -163,9 +158,8 @@ def predict(
             follower = state
             typer.echo(json.dumps(asdict(made)) if as_json else _line(made))
             sys.stdout.flush()
-            if picture is not None:
-                kept.append(made)
-        if picture is not None and kept:
+            kept += [made] if picture else []
+        if picture and kept:
             _draw(kept, file, recognizer, step, picture)
     remarks = Console(stderr=True, style="yellow")
     if follower is None:
@@ -256,9 +250,9 @@ def _known(
 
 
 def _open(file: str) -> tuple[Any, str]:
-    if file == "-":
-        from evergraph.apps.action.csv_stream import PipeReader
+    from evergraph.apps.action.csv_stream import PipeReader
 
+    if file == "-":
         try:
             return PipeReader(sys.stdin.fileno()), "standard input"
         except OSError:  # not a pipe or a terminal
@@ -287,13 +281,12 @@ def _draw(
 
     from evergraph.apps.action.csv_stream import read_file
 
-    config, rate = recognizer.config, recognizer.layout.rate
-    time = [made.time for made in kept]
+    rate, time = recognizer.layout.rate, [made.time for made in kept]
     bands = [("predicted", [made.activity for made in kept])]
     if file != "-":
         header, block = read_file(Path(file))
         if header.label >= 0:
-            middle = np.array(time) + config.length / rate / 2
+            middle = np.array(time) + recognizer.config.length / rate / 2
             place = np.clip(np.searchsorted(block.time, middle), 0, len(block.time) - 1)
             bands.append(("true", [block.labels[i] for i in place]))
     names = sorted({name for _, labels in bands for name in labels if name})

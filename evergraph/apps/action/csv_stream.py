@@ -177,7 +177,7 @@ class Rows:
                 return np.fromiter(map(float, column), np.float64, len(column))
             if optional or not column.null_count:
                 return np.asarray(column.cast("float64"))
-        except (ValueError, NotImplementedError):  # some value is no number: find it
+        except (TypeError, ValueError, NotImplementedError):  # some value is no number: find it
             pass
         found = []
         for place, cell in zip(places, _cells(column), strict=True):

@@ -65,17 +65,16 @@ class Follower:
 
     def _follow(self, pieces: list[Piece]) -> list[Prediction]:
         made: list[Prediction] = []
-        for piece in pieces:
-            if piece.fresh:
-                self._samples, self._start, self._skip = piece.samples, piece.start, 0
+        for start, samples, fresh in pieces:
+            if fresh:
+                self._samples, self._start, self._skip = samples, start, 0
             else:
-                self._samples = np.concatenate([self._samples, piece.samples])
-            made += self._predict(self._complete_windows())
+                self._samples = np.concatenate([self._samples, samples])
+            made += self._predict(list(self._complete_windows()))
         return made
 
-    def _complete_windows(self) -> list[tuple[float, Array]]:
+    def _complete_windows(self) -> Iterator[tuple[float, Array]]:
         """Start and samples of every complete window; each is returned once."""
-        found: list[tuple[float, Array]] = []
         length = self.recognizer.config.length
         self._advance(self._skip)
         while len(self._samples) >= length:
@@ -84,9 +83,8 @@ class Follower:
             if len(silent):
                 self._advance(int(silent[-1]) + 1)
             else:
-                found.append((round(self._start, 6), window))
+                yield round(self._start, 6), window
                 self._advance(self.stride)
-        return found
 
     def _advance(self, step: int) -> None:
         gone = min(step, len(self._samples))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from evergraph.apps.action.network import network
 from evergraph.apps.action.recording import Layout, Recording, Recordings
-from evergraph.apps.action.windows import Windows, as_batch, cut
+from evergraph.apps.action.windows import Windows, as_batch, check_windows, cut
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
@@ -73,6 +73,7 @@ class Recognizer:
         activities: Sequence[str] = (),
         config: RecognizerConfig = RecognizerConfig(),  # noqa: B008
     ) -> None:
+        check_windows(config.length, config.stride)
         self.layout, self.config = layout, config
         self.activities = list(activities)
         self.learner = Learner(

@@ -17,7 +17,7 @@ class Piece(NamedTuple):
     """Consecutive samples at the new rate."""
 
     start: float  # time of the first one in seconds
-    samples: Array  # (n, D) float64; NaN where a gap is longer than `max_gap`
+    samples: Array  # (n, D) float64; NaN where a gap is longer than `MAX_GAP`
     fresh: bool  # whether they follow a break in time, or continue the previous piece
 
 
@@ -25,19 +25,14 @@ class Resampler:
     """Resamples D columns to a fixed rate while rows arrive, with a bounded delay.
 
     Rows within the same sampling interval are averaged, time and value, and the averages are
-    interpolated linearly. Gaps of a column up to `max_gap` seconds are interpolated too; longer
+    interpolated linearly. Gaps of a column up to `MAX_GAP` seconds are interpolated too; longer
     ones stay NaN. A gap between rows longer than that is a break: sampling restarts after it.
 
-    Args:
-        rate: samples per second to produce.
-        max_gap: seconds to interpolate, and to wait for later rows.
-
-    Attributes:
-        breaks: time of the last row before and of the first row after each break.
+    `breaks` holds the time of the last row before and of the first row after each break.
     """
 
-    def __init__(self, rate: float, max_gap: float = MAX_GAP) -> None:
-        self.rate, self.max_gap = rate, max_gap
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
         self.breaks: list[tuple[float, float]] = []
         self._last: float | None = None
         self._restart(0.0)
@@ -58,7 +53,7 @@ class Resampler:
             return []
         pieces: list[Piece] = []
         before = np.append(time[0] if self._last is None else self._last, time[:-1])
-        starts = np.flatnonzero(time - before > self.max_gap + 1e-9).tolist()
+        starts = np.flatnonzero(time - before > MAX_GAP + 1e-9).tolist()
         for first, last in pairwise(sorted({0, *starts, len(time)})):
             if self._last is None:
                 self._restart(float(time[first]))
@@ -79,13 +74,13 @@ class Resampler:
         self._average(final)
         ready = self._first + len(self._time)
         if not final:
-            ready -= math.ceil(self.max_gap * self.rate)
+            ready -= math.ceil(MAX_GAP * self.rate)
         if ready <= self._next:
             return []
         start = self._origin + self._next / self.rate
         piece = Piece(start, self._interpolate(self._next, ready), self._fresh)
         self._fresh, self._next = False, ready
-        keep = max(self._next - math.ceil(self.max_gap * self.rate) - 1, self._first)
+        keep = max(self._next - math.ceil(MAX_GAP * self.rate) - 1, self._first)
         drop = keep - self._first
         self._time, self._value, self._first = self._time[drop:], self._value[drop:], keep
         return [piece]
@@ -137,7 +132,7 @@ class Resampler:
         ta, tb = self._time[left], self._time[right]
         span = np.where(tb > ta, tb - ta, 1.0)
         share = np.clip(np.where(left == right, 0.0, (center - ta) / span), 0, 1)
-        between = has_left & has_right & (tb - ta <= self.max_gap + 1 / self.rate + 1e-9)
+        between = has_left & has_right & (tb - ta <= MAX_GAP + 1 / self.rate + 1e-9)
         one = 1 / self.rate + 1e-9
         near_a, near_b = has_left & (center - ta <= one), has_right & (tb - center <= one)
         alone = np.where(near_a, a, np.where(near_b, b, np.nan))

@@ -47,6 +47,14 @@ def as_batch(
     return Batch(x, none, target, torch.full((len(x),), task), node)
 
 
+def check_windows(length: int, stride: int) -> None:
+    """Raise if windows of this length do not divide into two instants, or do not advance."""
+    if length < 4 or length % INSTANTS:
+        raise ValueError(f"length must be even and at least 4, got {length}")
+    if stride < 1:
+        raise ValueError(f"stride must be at least 1, got {stride}")
+
+
 def cut(
     recordings: Sequence[Recording], activities: Sequence[str], length: int = 50, stride: int = 50
 ) -> Windows:
@@ -59,10 +67,7 @@ def cut(
         >>> cut([one], ["sitting"], length=50, stride=25).x.shape
         torch.Size([3, 10, 9, 25])
     """
-    if length < 4 or length % INSTANTS:
-        raise ValueError(f"length must be even and at least 4, got {length}")
-    if stride < 1:
-        raise ValueError(f"stride must be at least 1, got {stride}")
+    check_windows(length, stride)
     label = {activity: number for number, activity in enumerate(activities)}
     found = []
     for number, recording in enumerate(recordings):

@@ -212,6 +212,20 @@ def test_nulls_of_parquet_are_missing_values(tmp_path):
     assert block.labels == ["", "sit"]
 
 
+def test_numbers_of_parquet_may_be_integers_or_text(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"time": [0, 1, 2**60], "arm.x": ["1", " 2.5 ", ""], "arm.y": [1, None, 2**60 + 1]}
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet", row_group_size=2)
+    _, block = read_file(tmp_path / "x.parquet")
+    np.testing.assert_array_equal(block.time, [0, 1, 2.0**60])
+    np.testing.assert_array_equal(block.values, [[1, 1], [2.5, np.nan], [np.nan, 2.0**60]])
+    columns["time"] = np.array([0, 1, 2], dtype="datetime64[s]")
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="row 1: time must be a number of seconds"):
+        read_file(tmp_path / "x.parquet")
+
+
 def test_gaps_and_lost_sensors_are_cut_out_and_reported(tmp_path):
     time, values = wave(25.0)
     values[50:53, 0] = np.nan  # short: filled

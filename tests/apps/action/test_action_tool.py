@@ -121,6 +121,12 @@ def test_a_truncated_model_folder_is_refused_and_left_alone(model, tmp_path, kee
     assert (tmp_path / FILE).read_bytes() == whole[:keep]
 
 
+def test_windows_that_cannot_be_cut_are_refused_before_training(data):
+    for bad in ({"length": 2}, {"length": 51}, {"stride": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
+            Recognizer(data.layout, config=RecognizerConfig(**bad))
+
+
 def test_no_model_folder(tmp_path):
     with pytest.raises(ValueError, match="must be a model folder"):
         Recognizer.load(tmp_path)
