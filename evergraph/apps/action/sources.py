@@ -111,12 +111,8 @@ def read_folder(
     Samples are resampled to one rate. Sections in which a sensor is missing for more than a
     quarter of a second are dropped and reported in the notes.
 
-    Args:
-        where: the folder or the file.
-        rate: samples per second to resample to.
-        progress: called with the number of files read and of all files.
-        layout: signals and rate to read; by default the signals of the first file.
-        activity: what all files show, whatever they say.
+    The signals are those of the first file, or `layout`, which has its own rate; `activity` is
+    what all files show, whatever they say.
     """
     paths = [where]
     if where.is_dir():

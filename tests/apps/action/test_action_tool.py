@@ -613,6 +613,25 @@ def test_sensors_that_only_some_files_have_are_noted(tmp_path):
     assert "b-bob.csv: left out, as not in a-ann.csv: leg" in json.loads(told.stdout)["notes"]
 
 
+def test_a_lesson_may_be_named_and_may_be_a_folder(tmp_path):
+    folder = own_recordings(tmp_path / "own", ["walk-ann.csv", "run-ann.csv"])
+    model = tmp_path / "m"
+    assert invoke("action", "train", folder, "--out", model, *SMALL_TRAINING).exit_code == 0
+    more = own_recordings(tmp_path / "more", ["x-ann.csv", "y-bob.csv"], sensors=("leg", "arm"))
+    text = (more / "x-ann.csv").read_text().split("\n")
+    unlabeled = "\n".join([f"{text[0]},activity", *(f"{row}," for row in text[1:])])
+    (more / "x-ann.csv").write_text(unlabeled)
+    refused = invoke("action", "learn", model, more)
+    assert refused.exit_code == 2
+    assert "x-ann.csv has rows without an activity" in " ".join(refused.output.split())
+    for lesson, count in ((more / "x-ann.csv", 1), (more, 2)):
+        told = invoke("action", "learn", model, lesson, "--activity", "jump", "--json")
+        assert told.exit_code == 0, told.output
+        found = json.loads(told.stdout)
+        assert (found["recordings"], found["activities"]) == (count, ["run", "walk", "jump"])
+        assert "x-ann.csv: left out, as not in the model: leg" in found["notes"]
+
+
 def test_odd_names_and_places(tmp_path):
     folder = own_recordings(tmp_path / "own", ["walk, fast [old]-ann.csv", "run-ann.csv"])
     taken = tmp_path / "file"
