@@ -8,13 +8,12 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.table import Table
 
 from benchmarks.measure import milliseconds
 from evergraph.apps.action.network import network
 from evergraph.apps.action.recording import Layout
 from evergraph.apps.action.windows import as_batch
-from evergraph.cli.console import AsJson, Out, publish, use_threads
+from evergraph.cli.console import AsJson, Out, publish, table_of, use_threads
 from evergraph.evaluate.evidence import provenance
 from evergraph.learn.learner import Learner
 from evergraph.learn.methods import Finetune
@@ -27,11 +26,7 @@ CLOCKS = ((time.perf_counter, ""), (time.process_time, "_processor"))
 
 
 def cost(rounds: int = 9, models: tuple[str, ...] = MODELS) -> list[dict[str, Any]]:
-    """Milliseconds per window to predict and to learn, wall-clock and CPU time.
-
-    All networks see the same random windows, 100 at a time, and take turns, so that all meet the
-    same machine; medians are taken.
-    """
+    """Median milliseconds per window to predict and to learn; networks take turns."""
     names = tuple(f"s{i}" for i in range(SENSORS)), tuple(f"c{i}" for i in range(CHANNELS))
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(BATCH, 2 * SENSORS, CHANNELS, FEATURES, generator=draw)
@@ -70,13 +65,9 @@ def main(
     }
     result = {**provenance(), "cases": rows, **ratios, "paper_fgn_to_gat": PAPER_RATIO}
 
-    def table() -> Table:
-        shown = Table(*rows[0], title="One window, in batches of 100; _processor is CPU time")
-        for row in rows:
-            shown.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
-        return shown
-
-    publish(result, as_json, out, table)
+    title = "One window, in batches of 100; _processor is CPU time"
+    cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in r.values()] for r in rows]
+    publish(result, as_json, out, lambda: table_of(title, tuple(rows[0]), cells))
 
 
 if __name__ == "__main__":

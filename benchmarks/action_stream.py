@@ -9,52 +9,54 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
 
-from benchmarks.measure import STATUS
+from benchmarks.measure import resident_mb
 from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
 from evergraph.apps.action.recording import Recordings
 from evergraph.apps.action.sources import load
 from evergraph.apps.action.windows import split_in_time
-from evergraph.cli.console import AsJson, DataRoot, Out, complaints, publish, use_threads
+from evergraph.cli.console import (
+    AsJson,
+    DataRoot,
+    Out,
+    complaints,
+    publish,
+    table_of,
+    use_threads,
+)
 from evergraph.evaluate.evidence import provenance
 
 TICK = 0.02  # seconds between two writes to the pipe
 
 
 def teach(
-    data: Recordings,
-    activity: str,
-    subject: str,
-    config: RecognizerConfig,
+    data: Recordings, activity: str, subject: str, config: RecognizerConfig
 ) -> tuple[dict[str, Any], Recognizer]:
     """Train without an activity, then learn it from one recording of one subject.
 
-    The first 80 % of each recording train, the rest test. Gives the recall of the activity on the
-    rest of all its recordings, and of the subject's own, and the mean recall of the others,
-    before and after.
+    The first 80 % of each recording train, the rest test: the recall of the activity on all its
+    recordings, and on the subject's own, and the mean recall of the others, before and after.
     """
     train, test = split_in_time(data)
     if activity not in data.activities or subject not in data.subjects:
         raise ValueError(f"no recording of {activity!r} by {subject!r} among the data")
     recognizer = Recognizer(data.layout, config=config)
-    known = [r for r in train.recordings if r.activity != activity]
-    recognizer.learn(known, config.epochs)
-    others = [r for r in test.recordings if r.activity != activity]
-    new = [r for r in test.recordings if r.activity == activity]
-    own = [r for r in new if r.subject == subject]
-    before = recognizer.evaluate(others).recall
-    lesson = [r for r in train.recordings if r.activity == activity and r.subject == subject]
+    recognizer.learn([r for r in train.recordings if r.activity != activity], config.epochs)
+    before = recognizer.evaluate([r for r in test.recordings if r.activity != activity]).recall
+    lesson, own = (
+        [r for r in part.recordings if (r.activity, r.subject) == (activity, subject)]
+        for part in (train, test)
+    )
     start = time.process_time()
     recognizer.learn(lesson)
     seconds = time.process_time() - start
     after = recognizer.evaluate(test.recordings).recall
-    kept = [after[name] for name in before]
     return {
         "activity": activity,
         "subject": subject,
@@ -63,16 +65,13 @@ def teach(
         "recall_after": after[activity],
         "recall_after_own": recognizer.evaluate(own).recall[activity],
         "others_before": float(np.mean(list(before.values()))),
-        "others_after": float(np.mean(kept)),
+        "others_after": float(np.mean([after[name] for name in before])),
         "processor_seconds": seconds,
     }, recognizer
 
 
 def pipe(
-    model: Path,
-    data: Recordings,
-    seconds: float = 3600.0,
-    speed: float = 100.0,
+    model: Path, data: Recordings, seconds: float = 3600.0, speed: float = 100.0
 ) -> dict[str, Any]:
     """Feed `evergraph action predict` through a pipe, at a multiple of real time.
 
@@ -84,20 +83,18 @@ def pipe(
     lines = _lines(data, rows)
     command = [sys.executable, "-m", "evergraph", "action", "predict", str(model), "-"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert child.stdin is not None
-    assert child.stdout is not None
+    assert child.stdin is not None and child.stdout is not None  # noqa: PT018
     told: list[tuple[float, float]] = []
     ready = threading.Event()
 
-    def listen() -> None:
-        assert child.stdout is not None
-        for line in child.stdout:
+    def listen(lines: Iterable[str]) -> None:
+        for line in lines:
             if line.startswith("time"):
                 ready.set()
-                continue
-            told.append((float(line.split(",")[0]), time.perf_counter()))
+            else:
+                told.append((float(line.split(",")[0]), time.perf_counter()))
 
-    listener = threading.Thread(target=listen)
+    listener = threading.Thread(target=listen, args=(child.stdout,))
     listener.start()
     child.stdin.write(lines[0])
     child.stdin.flush()
@@ -109,7 +106,7 @@ def pipe(
         child.stdin.write("".join(lines[1 + sent : 1 + due]))
         child.stdin.flush()
         if sent // (rows // 20) != due // (rows // 20):
-            resident.append(_resident(child.pid))
+            resident.append(resident_mb(child.pid))
         sent = due
         time.sleep(TICK)
     child.stdin.close()
@@ -146,11 +143,6 @@ def _lines(data: Recordings, rows: int) -> list[str]:
     return made
 
 
-def _resident(process: int) -> float:
-    text = Path(str(STATUS).replace("self", str(process))).read_text()
-    return next((int(one.split()[1]) / 1024 for one in text.splitlines() if "VmRSS" in one), 0.0)
-
-
 def main(
     data: Annotated[str, typer.Option(help="Recordings; by default DSADS in --data-root.")] = "",
     activity: str = "rowing",
@@ -174,13 +166,9 @@ def main(
     about = {"stride": stride, "epochs": epochs, "seed": config.seed, "data": recordings.name}
     result = {**provenance(), "config": about, "lesson": lesson, "pipe": stream}
 
-    def table() -> Table:
-        shown = Table("what", "value", title="A recognizer at work")
-        for name, value in {**lesson, **stream}.items():
-            shown.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
-        return shown
-
-    publish(result, as_json, out, table)
+    found = {**lesson, **stream}.items()
+    rows = [[name, f"{v:.4g}" if isinstance(v, float) else str(v)] for name, v in found]
+    publish(result, as_json, out, lambda: table_of("A recognizer at work", ("what", "value"), rows))
 
 
 if __name__ == "__main__":

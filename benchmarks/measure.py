@@ -13,7 +13,7 @@ from pathlib import Path
 
 import typer
 
-STATUS = Path("/proc/self/status")
+PROCESSES = Path("/proc")
 RESET = Path("/proc/self/clear_refs")
 
 
@@ -42,9 +42,9 @@ def milliseconds(
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def resident_mb() -> float:
-    """Resident memory of this process now (its peak where the system does not tell)."""
-    return _status("VmRSS")
+def resident_mb(process: int | str = "self") -> float:
+    """Resident memory of a process now (the own peak where the system does not tell)."""
+    return _status("VmRSS", process)
 
 
 def peak_mb(step: Callable[[], object]) -> float:
@@ -61,9 +61,10 @@ def peak_mb(step: Callable[[], object]) -> float:
     return max(_status("VmHWM") - start, 0.0)
 
 
-def _status(field: str) -> float:
-    if STATUS.exists():
-        for line in STATUS.read_text().splitlines():
+def _status(field: str, process: int | str = "self") -> float:
+    status = PROCESSES / str(process) / "status"
+    if status.exists():
+        for line in status.read_text().splitlines():
             if line.startswith(field):
                 return int(line.split()[1]) / 1024
     unit = 2**20 if platform.system() == "Darwin" else 2**10

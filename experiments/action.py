@@ -11,24 +11,24 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 import typer
 from torch import Tensor
 
-from evergraph.apps.action.network import network
-from evergraph.apps.action.preprocessing import signals
+from evergraph.apps.action.network import network, signals
 from evergraph.apps.action.recording import Recordings
 from evergraph.apps.action.sources import load
 from evergraph.apps.action.windows import (
     Scenario,
-    Windowing,
     Windows,
     cut,
     join,
@@ -40,7 +40,7 @@ from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.metrics import maximum_backward_forgetting
 from evergraph.evaluate.run import SCHEMA, Record, run, summarize
 from evergraph.extras import require
-from evergraph.learn.learner import Learner, Method
+from evergraph.learn.learner import Learner, Method, Predictor
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import Analytic, Finetune, Replay
 from evergraph.learn.training import Training
@@ -70,7 +70,7 @@ class Config:
 
     `split` is the paper's, in time, or by the subjects `left_out`; `validation` takes the test
     windows of the split in time from the training part. Length and strides are in samples, see
-    `Windowing`; `epochs` is for regular learning, which is `finetune` on shuffled windows, and
+    `cut`; `epochs` is for regular learning, which is `finetune` on shuffled windows, and
     `strength` for the ridge. The average of the parameters follows every gradient step.
     """
 
@@ -114,8 +114,7 @@ def divide(config: Config, data: Recordings) -> tuple[Recordings, Recordings]:
     return split_in_time(train, share=0.875) if config.validation else (train, test)
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
+class Prepared(NamedTuple):
     """Training recordings and windows, those followed by the test windows, and whose these are."""
 
     data: Recordings
@@ -128,7 +127,7 @@ def prepare(config: Config, data: Recordings) -> Prepared:
     """Split the recordings and cut their windows."""
     early, late = divide(config, data)
     train, test = (
-        cut(part.recordings, data.activities, Windowing(config.length, stride), data.layout.rate)
+        cut(part.recordings, data.activities, config.length, stride)
         for part, stride in ((early, config.stride), (late, config.test_stride))
     )
     subjects = tuple(late.recordings[n].subject for n in test.source.tolist())
@@ -166,20 +165,19 @@ def build(
 
 def network_learner(config: Config, data: Recordings, train: Windows, seed: int) -> Learner:
     """A network with its method, memory and training."""
-    methods: dict[str, Callable[[], Method]] = {"finetune": Finetune, "replay": Replay}
-    if config.method not in methods:
+    if config.method not in ("finetune", "replay"):
         raise ValueError(
-            f"method must be one of {', '.join(methods)} for {config.model}, got {config.method!r}"
+            f"method must be one of finetune, replay for {config.model}, got {config.method!r}"
         )
-    features = config.length // 2
-    model: Any = network(config.model, data.layout, features, seed, config.augment)
+    model: Any = network(config.model, data.layout, config.length // 2, seed, config.augment)
     model.encoder.update(train.x)
     training = Training(
         optimizer="adam", lr=config.lr, steps=1, replay_batches=config.replay_batches,
         replay_batch_size=config.replay_batch_size, averaging=config.averaging, average_steps=True,
     )  # fmt: skip
-    memory = Reservoir(config.memory, seed=seed) if config.method == "replay" else None
-    return Learner(model, methods[config.method](), memory, training, seed)
+    if config.method == "finetune":
+        return Learner(model, Finetune(), None, training, seed)
+    return Learner(model, Replay(), Reservoir(config.memory, seed=seed), training, seed)
 
 
 def window_statistics(x: Tensor) -> Tensor:
@@ -191,11 +189,8 @@ def window_statistics(x: Tensor) -> Tensor:
     """
     y = signals(x)
     change = y.diff(dim=-1).abs()
-    parts = (
-        y.mean(-1), y.std(-1, correction=0), y.amin(-1), y.amax(-1), change.mean(-1),
-        change.amax(-1),
-    )  # fmt: skip
-    return torch.cat(parts, dim=1)
+    of_values = (y.mean(-1), y.std(-1, correction=0), y.amin(-1), y.amax(-1))
+    return torch.cat([*of_values, change.mean(-1), change.amax(-1)], dim=1)
 
 
 def statistics_items(x: Tensor, train: int) -> Tensor:
@@ -235,10 +230,11 @@ class Trees(Method):
             forest = trees(n_estimators=200, random_state=self.seed)
             self.forest = forest.fit(_flat(every), every.target.numpy())
 
-    def output(self, learner: Learner, batch: Batch) -> Tensor:
+    def predictor(self, learner: Learner) -> Predictor:
         """The share of trees for each class."""
-        share, known = self.forest.predict_proba(_flat(batch)), self.forest.classes_.tolist()
-        return torch.from_numpy(share[:, [known.index(label) for label in learner.classes]])
+        forest = self.forest
+        columns = [forest.classes_.tolist().index(label) for label in learner.classes]
+        return lambda batch: torch.from_numpy(forest.predict_proba(_flat(batch))[:, columns])
 
 
 def _flat(batch: Batch) -> Any:
@@ -357,12 +353,10 @@ def read_runs(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
     """All runs of this format in a file; a half-written last line is left out."""
     found = {}
     for line in path.read_text().splitlines() if path.exists() else ():
-        try:
+        with suppress(json.JSONDecodeError):
             entry = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if entry.get("schema") == SCHEMA:
-            found[entry["key"], entry["number"]] = entry
+            if entry.get("schema") == SCHEMA:
+                found[entry["key"], entry["number"]] = entry
     return found
 
 
@@ -384,7 +378,7 @@ def fill(
             if shape not in ready:  # of pairs left out, one is kept at a time
                 kept = {} if config.left_out else ready
                 ready = {**kept, shape: prepare(config, data)}
-            follow = _named(report, f"{cell.key}, run {number + 1} of {cell.runs}")
+            follow = partial(report, f"{cell.key}, run {number + 1} of {cell.runs}")
             found = compute(config, data, seed, follow, ready[shape])
             entry = {
                 "schema": SCHEMA, "key": cell.key, "number": number, "seed": seed,
@@ -448,7 +442,7 @@ def search(
     models = [cell.config.model for cell in cells((table,)) if cell.config.model in MODELS]
     for model, lr, seed in product(models, RATES, range(seeds)):
         if (model, lr, seed) not in done:
-            follow = _named(report, f"{model}, lr {lr}")
+            follow = partial(report, f"{model}, lr {lr}")
             found = compute(replace(config, model=model, lr=lr), data, seed, follow, ready)
             accuracy = found["accuracy_mean"]
             yield {"model": model, "lr": lr, "seed": seed, "validation_accuracy": accuracy}
@@ -460,8 +454,8 @@ def best(
     """For each group `of` trials the settings of these names with the best mean accuracy."""
     found: dict[Any, dict[tuple[Any, ...], list[float]]] = {}
     for trial in trials:
-        settings = tuple(trial[name] for name in names)
         tried = found.setdefault(of(trial), {})
+        settings = tuple(trial[name] for name in names)
         tried.setdefault(settings, []).append(trial["validation_accuracy"])
     chosen = {key: max(tried, key=lambda one: fmean(tried[one])) for key, tried in found.items()}
     return {key: dict(zip(names, values, strict=True)) for key, values in chosen.items()}
@@ -482,12 +476,11 @@ def search_subjects(
         for model, lr, augment in product(UNSEEN, RATES, (False, True)):
             if (model, one + two, lr, augment) in done and (model, two + one, lr, augment) in done:
                 continue
-            follow = _named(report, f"{model}, lr {lr}, without {' '.join(one + two)}")
+            follow = partial(report, f"{model}, lr {lr}, without {' '.join(one + two)}")
             config = replace(base, model=model, lr=lr, augment=augment)
             found = compute(config, data, 0, follow, ready)
-            for pair, other, accuracy in zip(
-                (two, one), (one, two), found["runs"][0]["matrix"][-1], strict=True
-            ):
+            last = found["runs"][0]["matrix"][-1]
+            for pair, other, accuracy in zip((two, one), (one, two), last, strict=True):
                 yield {
                     "model": model, "left_out": list(pair), "tested_on": list(other), "lr": lr,
                     "augment": augment, "validation_accuracy": accuracy,
@@ -513,31 +506,25 @@ def searched(
         whole = json.loads(path.read_text())
     found = whole["searches"].setdefault("action", {})
 
-    def trials(part: str, config: Config, make: Callable[[list[Any]], Iterable[Any]]) -> list[Any]:
+    def trials(part: str, config: Config, make: Callable[..., Iterable[Trial]]) -> list[Any]:
         part_of = found.setdefault(part, {**evidence, "trials": []})
         known: list[Any] = part_of["trials"]
-        for trial in make(list(known)):
+        for trial in make(report=report, known=list(known)):
             known.append({**trial, "commit": evidence["commit"]})
             part_of["config"] = asdict(config)
             write(whole, path)
         return known
 
     def rates(table: str) -> dict[str, float]:
-        config = SEARCHES[table][0]
-        return best_rates(trials(table, config, lambda known: search(data, table, report, known)))
+        return best_rates(trials(table, SEARCHES[table][0], partial(search, data, table)))
 
     settings: dict[str, Any] = {"rates": rates("regular")}
     if {"lifelong", "class"} & set(names):
         settings["stream_rates"] = rates("lifelong")
     if "subjects" in names:
-        config = Config(split="subjects")
-        made = trials("subjects", config, lambda known: search_subjects(data, report, known))
+        made = trials("subjects", Config(split="subjects"), partial(search_subjects, data))
         settings["of_pairs"] = best_for_subjects(made)
     return settings
-
-
-def _named(report: Report, name: str) -> Callable[[int, int], None]:
-    return lambda seen, total: report(name, seen, total)
 
 
 # -- the command ----------------------------------------------------------------------------
@@ -551,9 +538,7 @@ def main(
     tables: Annotated[str, typer.Option(help=f"Which: {', '.join(TABLES)}.")] = "regular,lifelong",
     seeds: Annotated[int, typer.Option(min=1, help="How many runs of each cell.")] = 5,
     runs: Annotated[Path, typer.Option(help="Runs so far.")] = Path("out/action_runs.jsonl"),
-    search: Annotated[
-        Path | None, typer.Option(help="Settings found on validation windows.")
-    ] = None,
+    search: Annotated[Path | None, typer.Option(help="Settings found so far.")] = None,
     pictures: Annotated[Path | None, typer.Option(help="Folder for the pictures.")] = None,
     only_show: Annotated[bool, typer.Option(help="Make no runs, show those at hand.")] = False,
     data_root: DataRoot = None,

@@ -78,14 +78,12 @@ def classes(cells: Sequence[Cell], activities: Sequence[str], model: str = "fgn"
     """Recall and precision of every activity for one model, regular and lifelong."""
     rows = [["activity", "regular recall", "precision", "lifelong recall", "precision"]]
     found = [find(cells, table, model) for table in ("regular", "lifelong")]
-    for number, activity in enumerate(activities):
-        numbers = [
-            value(cell[measure][number]) if cell else ""
-            for cell in found
-            for measure in ("recall", "precision")
-        ]
-        rows.append([activity, *numbers])
-    return rows
+    columns = [
+        [value(number) for number in cell[measure]] if cell else [""] * len(activities)
+        for cell in found
+        for measure in ("recall", "precision")
+    ]
+    return rows + [list(row) for row in zip(activities, *columns, strict=True)]
 
 
 def document(cells: Sequence[Cell], activities: Sequence[str], name: str) -> str:

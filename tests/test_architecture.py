@@ -71,9 +71,8 @@ ORDER = {
     "apps": [["action", "matching"]],
     "apps/action": [
         ["recording"],
-        ["csv_stream", "generate", "published", "resample", "windows"],
-        ["preprocessing", "sources"],
-        ["network"],
+        ["csv_stream", "resample", "windows"],
+        ["network", "sources"],
         ["recognizer"],
         ["online"],
     ],
@@ -85,7 +84,7 @@ ORDER = {
         ["matcher", "sources"],
         ["train"],
     ],
-    "cli": [["console"], ["action_output", "learn", "match"], ["action", "tune"]],
+    "cli": [["console"], ["action", "learn", "match"], ["tune"]],
 }
 # The lower half never prints, seeds globally or chooses a device; only checkpoints touch files.
 LOWER_HALF = ("graph", "stream", "feature_graph", "nn", "learn", "evaluate")

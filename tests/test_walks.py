@@ -59,12 +59,12 @@ def test_a_node_of_a_citation_graph():
 
 
 def test_a_window_of_sensors():
-    from evergraph.apps.action.generate import generate as recordings
     from evergraph.apps.action.network import network
-    from evergraph.apps.action.windows import Windowing, cut
+    from evergraph.apps.action.recording import generate as recordings
+    from evergraph.apps.action.windows import cut
 
     data = recordings()
-    windows = cut(data.recordings, data.activities, Windowing(50, 50), data.layout.rate)
+    windows = cut(data.recordings, data.activities, length=50, stride=50)
     learner = Learner(network("fgn", data.layout, features=25), Replay(), Reservoir(50), QUICK)
 
     def walk():
@@ -74,7 +74,7 @@ def test_a_window_of_sensors():
 
     found = modules_touched(walk)
     assert found >= SHARED | {"feature_graph/lean", "nn/attention", "nn/layers", "nn/heads"}
-    assert found >= {"apps/action/windows", "apps/action/preprocessing"}
+    assert found >= {"apps/action/windows", "apps/action/network"}
     assert not any(name.startswith("apps/matching") for name in found)
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 
-from evergraph.cli.action_output import draw, line, remark, report_score
-from evergraph.cli.console import AsJson, complaints, progress, use_threads
+from evergraph.cli.console import AsJson, complaints, progress, table_of, use_threads
 
 if TYPE_CHECKING:
     from evergraph.apps.action.online import Prediction
-    from evergraph.apps.action.recognizer import Recognizer
-    from evergraph.apps.action.recording import Recording, Recordings
+    from evergraph.apps.action.recognizer import Recognizer, Score
+    from evergraph.apps.action.recording import Recordings
 
 action = typer.Typer(
     no_args_is_help=True,
@@ -35,14 +38,10 @@ Data = Annotated[
 ]
 Model = Annotated[Path, typer.Argument(help="A model folder, made by `evergraph action train`.")]
 Rate = Annotated[
-    float | None,
-    typer.Option(help="Samples per second to work with; WARD: at which it was recorded."),
+    float | None, typer.Option(help="Samples per second to work with; of WARD: recorded.")
 ]
 Split = Annotated[
-    str,
-    typer.Option(
-        help="`time`: the last 20 % of each recording are held back to test; `none`: use all."
-    ),
+    str, typer.Option(help="`time`: hold back the last 20 % of each recording to test; `none`.")
 ]
 LeaveOut = Annotated[str, typer.Option(help="Subjects to hold back instead, separated by commas.")]
 
@@ -57,10 +56,7 @@ def train(
     stride: Annotated[int, typer.Option(help="Samples from one window to the next.")] = 25,
     memory: Annotated[int, typer.Option(help="Windows kept to continue learning.")] = 5000,
     memory_bytes: Annotated[int | None, typer.Option(help="Bytes that they may take.")] = None,
-    augment: Annotated[
-        bool,
-        typer.Option(help="Turn, amplify and drop sensors in training: for people not seen yet."),
-    ] = False,
+    augment: Annotated[bool, typer.Option(help="Vary sensors: for people not seen.")] = False,
     rate: Rate = None,
     split: Split = "time",
     leave_out: LeaveOut = "",
@@ -96,12 +92,8 @@ def train(
             score = recognizer.evaluate([r for r in testing.recordings if r.activity in known])
             confusion_matrix(score.confusion, score.activities, out / "confusion.png")
             (out / "score.json").write_text(json.dumps(asdict(score), indent=1) + "\n")
-    report_score(
-        {"model": str(out), "notes": [*everything.notes, *notes], "skipped": skipped},
-        score,
-        as_json,
-        f"{everything.name}, {model}",
-    )
+    result = {"model": str(out), "notes": [*everything.notes, *notes], "skipped": skipped}
+    _report(result, score, as_json, f"{everything.name}, {model}")
 
 
 @action.command("evaluate")
@@ -123,24 +115,22 @@ def evaluate(
     with complaints(), progress(as_json) as shown:
         recognizer = Recognizer.load(model)
         with _step(shown, f"reading {data}") as report:
-            found = load(data, rate or recognizer.layout.rate, report)
-        everything = same_layout(found, recognizer.layout)
+            everything = load(data, rate or recognizer.layout.rate, report)
+        everything = same_layout(everything, recognizer.layout)
         _, testing = _divide(everything, split, leave_out)
         score = recognizer.evaluate((testing or everything).recordings)
-        if picture is not None:
+        if picture:
             picture.parent.mkdir(parents=True, exist_ok=True)
             confusion_matrix(score.confusion, score.activities, picture)
-    report_score(
-        {"model": str(model), "notes": list(everything.notes)}, score, as_json, everything.name
-    )
+    result = {"model": str(model), "notes": list(everything.notes)}
+    _report(result, score, as_json, everything.name)
 
 
 @action.command("predict")
 def predict(
     model: Model,
     file: Annotated[
-        str,
-        typer.Argument(help="CSV or Parquet with `time` and `sensor.channel` columns, or - ."),
+        str, typer.Argument(help="CSV or Parquet with `time` and `sensor.channel` columns, or - .")
     ] = "-",
     stride: Annotated[float, typer.Option(help="Seconds from one prediction to the next.")] = 1.0,
     picture: Annotated[Path | None, typer.Option(help="Draw colored bands here.")] = None,
@@ -166,13 +156,20 @@ def predict(
             typer.echo("time,activity,probability,missing")
         for made, state in follow(recognizer, table, source, step):
             follower = state
-            typer.echo(line(made, as_json))
+            typer.echo(json.dumps(asdict(made)) if as_json else _line(made))
             sys.stdout.flush()
-            if picture is not None:
-                kept.append(made)
-        if picture is not None and kept:
-            draw(kept, file, recognizer, step, picture)
-    remark(follower, source, recognizer)
+            kept += [made] if picture else []
+        if picture and kept:
+            _draw(kept, file, recognizer, step, picture)
+    remarks = Console(stderr=True, style="yellow")
+    if follower is None:
+        seconds = recognizer.config.length / recognizer.layout.rate
+        remarks.print(f"{source} is shorter than one window of {seconds:g} s.")
+        return
+    if follower.degraded:
+        remarks.print(f"A sensor was missing in {follower.degraded} of {follower.windows} windows.")
+    if follower.resampler.breaks:
+        remarks.print(f"{len(follower.resampler.breaks)} breaks in time.")
 
 
 @action.command("learn")
@@ -191,42 +188,26 @@ def learn(
     the end; if anything fails before, it stays as it was.
     """
     from evergraph.apps.action.recognizer import Recognizer
+    from evergraph.apps.action.sources import read_folder
 
     use_threads(1)
     with complaints(), progress(as_json) as shown:
         recognizer = Recognizer.load(model)
-        recordings, notes = _lesson(file, recognizer, activity)
+        if not file.exists():
+            raise ValueError(f"no recording at {file}")
+        with _step(shown, f"reading {file}") as report:
+            data = read_folder(file, progress=report, layout=recognizer.layout, activity=activity)
         known = set(recognizer.activities)
         with _step(shown, "learning") as report:
-            skipped = recognizer.learn(recordings, epochs, rescale, report)
+            skipped = recognizer.learn(data.recordings, epochs, rescale, report)
         recognizer.save(out or model)
-    fresh = [name for name in recognizer.activities if name not in known]
+    fresh, count = [a for a in recognizer.activities if a not in known], len(data.recordings)
     result = {
-        "model": str(out or model), "recordings": len(recordings), "skipped": skipped,
-        "new_activities": fresh, "activities": recognizer.activities, "notes": notes,
+        "model": str(out or model), "recordings": count, "skipped": skipped,
+        "new_activities": fresh, "activities": recognizer.activities, "notes": list(data.notes),
     }  # fmt: skip
     what = f"new: {', '.join(fresh)}" if fresh else "no new activity"
-    report_score(result, None, as_json, f"Learned {len(recordings)} recordings ({what}).")
-
-
-def _lesson(file: Path, recognizer: Recognizer, activity: str) -> tuple[list[Recording], list[str]]:
-    """The recordings of a file or a folder, in the layout of a model, and what was odd."""
-    from evergraph.apps.action.csv_stream import read_file
-    from evergraph.apps.action.recognizer import same_layout
-    from evergraph.apps.action.sources import read_folder, recordings_of
-
-    notes: list[str] = []
-    if file.is_dir():
-        data = same_layout(read_folder(file, recognizer.layout.rate), recognizer.layout)
-        recordings, notes = list(data.recordings), list(data.notes)
-    elif file.is_file():
-        header, block = read_file(file)
-        recordings = recordings_of(file, header, block, recognizer.layout, notes)
-    else:
-        raise ValueError(f"no recording at {file}")
-    if activity:
-        recordings = [replace(recording, activity=activity) for recording in recordings]
-    return recordings, notes
+    _report(result, None, as_json, f"Learned {count} recordings ({what}).")
 
 
 @contextmanager
@@ -269,9 +250,9 @@ def _known(
 
 
 def _open(file: str) -> tuple[Any, str]:
-    if file == "-":
-        from evergraph.apps.action.csv_stream import PipeReader
+    from evergraph.apps.action.csv_stream import PipeReader
 
+    if file == "-":
         try:
             return PipeReader(sys.stdin.fileno()), "standard input"
         except OSError:  # not a pipe or a terminal
@@ -279,3 +260,67 @@ def _open(file: str) -> tuple[Any, str]:
     if not Path(file).is_file():
         raise ValueError(f"no recording at {file}; use - to read standard input")
     return Path(file), file
+
+
+def _line(made: Prediction) -> str:
+    """A prediction as a line of CSV."""
+    text = StringIO()
+    row = f"{made.time:.3f}", made.activity, f"{made.probability:.4f}", "+".join(made.missing)
+    csv.writer(text, lineterminator="").writerow(row)
+    return text.getvalue()
+
+
+def _draw(
+    kept: list[Prediction], file: str, recognizer: Recognizer, step: int, picture: Path
+) -> None:
+    """A recording as colored bands: what was predicted, and what was true if the file tells."""
+    import matplotlib as mpl
+    import numpy as np
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    from evergraph.apps.action.csv_stream import read_file
+
+    rate, time = recognizer.layout.rate, [made.time for made in kept]
+    bands = [("predicted", [made.activity for made in kept])]
+    if file != "-":
+        header, block = read_file(Path(file))
+        if header.label >= 0:
+            middle = np.array(time) + recognizer.config.length / rate / 2
+            place = np.clip(np.searchsorted(block.time, middle), 0, len(block.time) - 1)
+            bands.append(("true", [block.labels[i] for i in place]))
+    names = sorted({name for _, labels in bands for name in labels if name})
+    color = {name: mpl.colormaps["tab20"](i % 20) for i, name in enumerate(names)}
+    figure = Figure(figsize=(9, 1.4 + 0.5 * len(bands)), layout="constrained")
+    axes = figure.add_subplot()
+    for row, (_, labels) in enumerate(bands):
+        for start, label in zip(time, labels, strict=True):
+            if label:
+                axes.broken_barh([(start, step / rate)], (row - 0.4, 0.8), facecolor=color[label])
+    axes.set_yticks(range(len(bands)), [name for name, _ in bands])
+    axes.set(xlabel="seconds", xlim=(min(time), max(time) + step / rate))
+    handles = [Patch(color=color[name], label=name) for name in names]
+    figure.legend(handles=handles, loc="outside upper center", ncols=6, fontsize=8)
+    figure.savefig(picture, dpi=120)
+
+
+def _report(about: dict[str, Any], score: Score | None, as_json: bool, title: str) -> None:
+    """How well a model does, activity by activity, and notes; the title if there is no score."""
+    if as_json:
+        typer.echo(json.dumps({**about, **({} if score is None else asdict(score))}, indent=1))
+        return
+    console = Console()
+    if score is not None:
+        rows = [
+            [escape(name), f"{recall:.3f}", f"{score.precision[name]:.3f}"]
+            for name, recall in score.recall.items()
+        ]
+        title = f"{title}: accuracy {score.accuracy:.3f} on {score.windows} windows"
+        console.print(table_of(title, ("activity", "recall", "precision"), rows))
+    else:
+        console.print(escape(title))
+    if about.get("skipped"):
+        console.print(f"{about['skipped']} recordings were shorter than a window.", style="yellow")
+    for note in about["notes"]:
+        console.print(escape(note), style="dim")
+    console.print(f"The model is in {about['model']}/", style="dim")

@@ -4,72 +4,45 @@ from __future__ import annotations
 
 import codecs
 import csv
-import importlib
 import math
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from operator import itemgetter
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from evergraph.apps.action.recording import Array, Layout
+from evergraph.apps.action.recording import Array, are_missing
+from evergraph.extras import MissingExtraError, require
 
 TIME, LABELS, SUBJECT = "time", ("activity", "label"), "subject"
 MISSING = ("", "na", "null", "none")
-BLOCK = 4096  # rows of a file that are parsed at a time
+BLOCK = 256  # rows of CSV that are parsed at a time: few enough to stay in the cache
+PARQUET_BLOCK = 8192
 READ_SIZE = 65536  # bytes read from a pipe at once, which bounds the rows in one block
 
 
-@dataclass(frozen=True)
-class Header:
-    """The meaning of each column of a table.
+class Header(NamedTuple):
+    """The meaning of each column of a table."""
 
-    Attributes:
-        source: name of the table, for error messages.
-        sensors, channels: from columns named `sensor.channel`, in order of appearance.
-        time, label, subject: column indices; -1 if absent.
-        signals: column indices of all signals, sensor by sensor.
-        ignored: names of the columns that are not read.
-    """
-
-    source: str
-    sensors: tuple[str, ...]
+    source: str  # name of the table, for error messages
+    sensors: tuple[str, ...]  # of columns named `sensor.channel`, in order of appearance
     channels: tuple[str, ...]
-    time: int
+    signals: dict[str, int]  # index of every such column by its name, sensor by sensor
+    time: int  # index of the column; -1 if absent
     label: int
     subject: int
-    signals: tuple[int, ...]
-    ignored: tuple[str, ...]
-
-    def order(self, layout: Layout) -> list[int]:
-        """Indices that bring the signals of this table into the order of a layout."""
-        found = [f"{s}.{c}" for s in self.sensors for c in self.channels]
-        missing = [name for name in layout.columns if name not in found]
-        if missing:
-            raise ValueError(
-                f"{self.source} must have the columns {', '.join(layout.columns)}; "
-                f"{_are_missing(missing)}"
-            )
-        return [found.index(name) for name in layout.columns]
+    ignored: tuple[str, ...]  # columns that are not read
 
 
-@dataclass(frozen=True, eq=False)
-class Block:
-    """n consecutive rows.
+class Block(NamedTuple):
+    """n consecutive rows."""
 
-    Attributes:
-        time: `(n,)` seconds, strictly increasing.
-        values: `(n, S * C)`; NaN where a value is missing.
-        labels, subjects: n strings each; empty where missing.
-    """
-
-    time: Array
-    values: Array
-    labels: list[str]
+    time: Array  # (n,) seconds, strictly increasing
+    values: Array  # (n, S * C); NaN where a value is missing
+    labels: list[str]  # empty where missing
     subjects: list[str]
 
 
@@ -78,46 +51,43 @@ def parse_header(names: Sequence[str], source: str) -> Header:
     columns = [name.removeprefix("\ufeff").strip() for name in names]
     if not any(columns):
         raise ValueError(f"{source} must begin with the names of its columns, but is empty")
-    if len(set(columns)) != len(columns):
+    place = {name: number for number, name in enumerate(columns)}
+    if len(place) != len(columns):
         twice = sorted({name for name in columns if columns.count(name) > 1})
         raise ValueError(f"{source}: a column must occur once, got {', '.join(twice)} twice")
-    if TIME not in columns:
+    if TIME not in place:
         raise ValueError(f"{source} must have a column 'time' in seconds, got {', '.join(columns)}")
-    signals = {}
-    for place, name in enumerate(columns):
-        sensor, _, channel = name.partition(".")
-        if sensor and channel:
-            signals[sensor, channel] = place
-    if not signals:
+    parts = [name.partition(".") for name in columns]
+    named = [(sensor, channel) for sensor, _, channel in parts if sensor and channel]
+    if not named:
         raise ValueError(
             f"{source} must have columns named sensor.channel, such as arm.acc_x, got "
             f"{', '.join(columns)}"
         )
-    sensors = tuple(dict.fromkeys(sensor for sensor, _ in signals))
-    channels = tuple(dict.fromkeys(channel for _, channel in signals))
-    missing = [f"{s}.{c}" for s in sensors for c in channels if (s, c) not in signals]
+    sensors = tuple(dict.fromkeys(sensor for sensor, _ in named))
+    channels = tuple(dict.fromkeys(channel for _, channel in named))
+    signals = {
+        name: place.get(name, -1) for s in sensors for c in channels for name in [f"{s}.{c}"]
+    }
+    missing = [name for name, number in signals.items() if number < 0]
     if missing:
         raise ValueError(
-            f"{source}: every sensor must have the same channels, but {_are_missing(missing)}"
+            f"{source}: every sensor must have the same channels, but {are_missing(missing)}"
         )
-    label = next((columns.index(name) for name in LABELS if name in columns), -1)
-    subject = columns.index(SUBJECT) if SUBJECT in columns else -1
-    order = tuple(signals[s, c] for s in sensors for c in channels)
-    used = {columns.index(TIME), label, subject, *order}
-    ignored = tuple(name for place, name in enumerate(columns) if place not in used)
-    return Header(source, sensors, channels, columns.index(TIME), label, subject, order, ignored)
+    label = next((name for name in LABELS if name in place), LABELS[0])
+    ignored = tuple(n for n in columns if n not in (TIME, label, SUBJECT) and n not in signals)
+    subject = place.get(SUBJECT, -1)
+    return Header(
+        source, sensors, channels, signals, place[TIME], place.get(label, -1), subject, ignored
+    )
 
 
-def _are_missing(names: Sequence[str]) -> str:
-    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing"
+Part = tuple[Sequence[int], Sequence[Any]]
+"""Places of rows in their table, and their columns; of the header the names."""
 
 
 class PipeReader:
-    """Iterator over the lines of a pipe that does not wait for more input than one line needs.
-
-    Args:
-        descriptor: file descriptor of the open pipe.
-    """
+    """Iterator over the lines of an open pipe that waits for no more input than one line needs."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._closed = descriptor, False
@@ -147,17 +117,14 @@ class PipeReader:
 
 
 class Rows:
-    """Parses a table block by block and checks every row; errors name the line.
+    """Parses a table block by block, column by column; errors name the line.
 
     Args:
         table: a CSV or Parquet file, or lines of CSV text: an open file, standard input, or a
             `PipeReader`. CSV begins with the header.
         source: name of the table, for error messages; by default the path.
-        block: rows per block. A block is larger if a `PipeReader` has more lines pending.
+        block: rows per block of CSV. A block is larger if a `PipeReader` has more lines pending.
         first_block: rows of the first block; by default the same.
-
-    Raises:
-        ValueError: if a row is malformed, or if there are no rows.
     """
 
     def __init__(
@@ -169,79 +136,69 @@ class Rows:
     ) -> None:
         source = source or str(table)
         if isinstance(table, Path) and table.suffix.lower() == ".parquet":
-            self._rows, self._unit = _parquet_rows(table), "row"
+            self._unit, self._parts = "row", _parquet_parts(table)
         else:
-            self._rows, self._unit = _csv_rows(table, source), "line"
-        self._block, self._first_block = block, first_block or block
-        self._pipe = table if isinstance(table, PipeReader) else None
-        _, names = next(self._rows, (0, []))
-        self.header = parse_header(names, source)
-        self._width, self._place, self._last_time = len(names), 0, -math.inf
-        self._pick = itemgetter(self.header.time, *self.header.signals)
+            self._unit, self._parts = "line", _csv_parts(table, source, first_block or block, block)
+        self.header = parse_header(next(self._parts, ((), ()))[1], source)
 
     def __iter__(self) -> Iterator[Block]:
-        rows: list[list[Any]] = []
-        numbers: list[list[float]] = []
-        size = self._first_block
-        for place, row in self._rows:
-            self._place = place
-            numbers.append(self._numbers(row))
-            rows.append(row)
-            if len(rows) >= size and not (self._pipe is not None and self._pipe.pending):
-                yield self._as_block(rows, numbers)
-                rows, numbers, size = [], [], self._block
-        if rows:
-            yield self._as_block(rows, numbers)
-        if not self._place:
+        """Raises a ValueError if a row is malformed, or if there are no rows."""
+        header, last = self.header, -math.inf
+        for places, columns in self._parts:
+            time = self._floats(columns[header.time], places, optional=False)
+            before = np.append(last, time[:-1])
+            wrong = np.flatnonzero(~((before < time) & (time < math.inf)))
+            if len(wrong):
+                raise ValueError(
+                    f"{self._where(places[wrong[0]])}: time must grow from row to row, got "
+                    f"{time[wrong[0]]:g} after {before[wrong[0]]:g}"
+                )
+            last = time[-1]
+            signals = header.signals.values()
+            values = np.stack([self._floats(columns[i], places) for i in signals], axis=1)
+            values[~np.isfinite(values)] = np.nan
+            labels, subjects = (
+                [str(cell).strip() for cell in _cells(columns[i])] if i >= 0 else [""] * len(time)
+                for i in (header.label, header.subject)
+            )
+            yield Block(time, values, labels, subjects)
+        if last == -math.inf:
             raise ValueError(
-                f"{self.header.source} must have at least one row below its header, got none"
+                f"{header.source} must have at least one row below its header, got none"
             )
 
-    @property
-    def _where(self) -> str:
-        return f"{self.header.source}, {self._unit} {self._place}"
+    def _where(self, place: int) -> str:
+        return f"{self.header.source}, {self._unit} {place}"
 
-    def _numbers(self, row: list[Any]) -> list[float]:
-        """Time and signals of a row."""
-        if len(row) != self._width:
-            raise ValueError(
-                f"{self._where}: expected {self._width} values as in the header, got {len(row)}"
-            )
+    def _floats(self, column: Any, places: Sequence[int], optional: bool = True) -> Array:
+        """The numbers of a column; NaN for missing ones, if they are optional."""
         try:
-            numbers = list(map(float, self._pick(row)))
-        except (TypeError, ValueError):  # a value is missing or is not a number
-            time, *signals = self._pick(row)
-            numbers = [self._number(time, optional=False)]
-            numbers += [self._number(signal, optional=True) for signal in signals]
-        if not self._last_time < numbers[0] < math.inf:
-            raise ValueError(
-                f"{self._where}: time must grow from row to row, got {numbers[0]:g} after "
-                f"{self._last_time:g}"
-            )
-        self._last_time = numbers[0]
-        return numbers
-
-    def _number(self, value: Any, optional: bool) -> float:
-        try:
-            return float(value)
-        except (TypeError, ValueError) as error:
-            if optional and str(value).strip().lower() in MISSING:
-                return math.nan
-            rule = "expected a number" if optional else "time must be a number of seconds"
-            raise ValueError(f"{self._where}: {rule}, got {value!r}") from error
-
-    def _as_block(self, rows: list[list[Any]], numbers: list[list[float]]) -> Block:
-        table = np.array(numbers)
-        values = table[:, 1:]
-        values[~np.isfinite(values)] = np.nan
-        labels, subjects = (
-            [str(row[column]).strip() if column >= 0 else "" for row in rows]
-            for column in (self.header.label, self.header.subject)
-        )
-        return Block(table[:, 0], values, labels, subjects)
+            if isinstance(column, tuple):
+                return np.fromiter(map(float, column), np.float64, len(column))
+            if optional or not column.null_count:
+                return np.asarray(column.cast("float64"))
+        except (TypeError, ValueError, NotImplementedError):  # some value is no number: find it
+            pass
+        found = []
+        for place, cell in zip(places, _cells(column), strict=True):
+            try:
+                found.append(float(cell))
+            except (TypeError, ValueError) as error:
+                if not optional or str(cell).strip().lower() not in MISSING:
+                    rule = "expected a number" if optional else "time must be a number of seconds"
+                    raise ValueError(f"{self._where(place)}: {rule}, got {cell!r}") from error
+                found.append(math.nan)
+        return np.array(found)
 
 
-def _csv_rows(table: Path | Iterable[str], source: str) -> Iterator[tuple[int, list[Any]]]:
+def _cells(column: Any) -> Sequence[Any]:
+    """The cells of a column of CSV (a tuple) or of Parquet, whose nulls become empty."""
+    if isinstance(column, tuple):
+        return column
+    return ["" if cell is None else cell for cell in column.to_pylist()]
+
+
+def _csv_rows(table: Path | Iterable[str], source: str) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of every row that is not blank, header first."""
     if isinstance(table, Path):
         with table.open(newline="", encoding="utf-8") as lines:
@@ -256,33 +213,47 @@ def _csv_rows(table: Path | Iterable[str], source: str) -> Iterator[tuple[int, l
         raise ValueError(f"{source}, line {reader.line_num}: not CSV: {error}") from error
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[int, list[Any]]]:
-    """Row number and cells of every row, header first; nulls become empty strings."""
+def _csv_parts(
+    table: Path | Iterable[str], source: str, size: int, next_size: int
+) -> Iterator[Part]:
+    pipe = table if isinstance(table, PipeReader) else None
+    lines = _csv_rows(table, source)
+    _, names = next(lines, (0, []))
+    yield (), names
+    places: list[int] = []
+    rows: list[list[str]] = []
+    for place, row in lines:
+        if len(row) != len(names):
+            raise ValueError(
+                f"{source}, line {place}: expected {len(names)} values as in the header, got "
+                f"{len(row)}"
+            )
+        places.append(place)
+        rows.append(row)
+        if len(rows) >= size and not (pipe and pipe.pending):
+            yield places, list(zip(*rows, strict=True))
+            places, rows, size = [], [], next_size
+    if rows:
+        yield places, list(zip(*rows, strict=True))
+
+
+def _parquet_parts(path: Path) -> Iterator[Part]:
     try:
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise ValueError(
-            f"{path} needs pyarrow: pip install evergraph[tables], or save it as CSV"
-        ) from error
-    try:
-        table = parquet.read_table(path)
+        table = require("pyarrow.parquet", "tables").read_table(path)
+    except MissingExtraError as error:
+        raise ValueError(f"{path}: {error}, or save it as CSV") from error
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
-    yield 0, table.column_names
-    place = 0
-    for batch in table.to_batches(max_chunksize=BLOCK):
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            place += 1
-            yield place, ["" if value is None else value for value in row]
+    yield (), table.column_names
+    for first in range(0, table.num_rows, PARQUET_BLOCK):
+        part = table.slice(first, PARQUET_BLOCK)
+        yield range(first + 1, first + 1 + part.num_rows), part.columns
 
 
 def read_file(path: Path) -> tuple[Header, Block]:
     """All rows of a CSV or Parquet file."""
     rows = Rows(path)
-    blocks = list(rows)
+    time, values, labels, subjects = zip(*rows, strict=True)
     return rows.header, Block(
-        np.concatenate([block.time for block in blocks]),
-        np.concatenate([block.values for block in blocks]),
-        [label for block in blocks for label in block.labels],
-        [subject for block in blocks for subject in block.subjects],
+        np.concatenate(time), np.concatenate(values), list(chain(*labels)), list(chain(*subjects))
     )

@@ -3,21 +3,25 @@
 The nodes of a window are its sensors at two instants. Within an instant they are 1-hop neighbors
 of each other, those of the other instant are 2-hop neighbors (Appendix C of the paper). Since
 every window has the same places, a batch stores no neighbors, and each layer finds them
-transformed by their own feature graphs.
+transformed by their own feature graphs. Every network begins with `Standardize`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from evergraph.apps.action.preprocessing import Augmentation, Standardize, triples
 from evergraph.apps.action.recording import Layout
 from evergraph.apps.action.windows import INSTANTS
 from evergraph.nn.fgn import FGN
+from evergraph.noise import generator
 
+AXES = "xyz"
+ARRANGEMENTS = ("sensors", "flat", "signals")
 HOPS = 2
 
 FGN_VALUES: dict[str, Any] = {
@@ -63,13 +67,146 @@ NETWORKS: dict[str, dict[str, Any]] = {
 """What each network changes in `FGN_VALUES`."""
 
 
+def triples(channels: Sequence[str]) -> tuple[tuple[int, int, int], ...]:
+    """The indices of channels that are the three axes of one quantity.
+
+    Example:
+        >>> triples(("acc_x", "acc_y", "acc_z", "gyr_x", "gyr_y"))
+        ((0, 1, 2),)
+    """
+    place = {name: number for number, name in enumerate(channels)}
+    stems = [name[:-1] for name in channels if name.endswith(AXES[0])]
+    found = [tuple(place.get(stem + axis, -1) for axis in AXES) for stem in stems]
+    return tuple((a, b, c) for a, b, c in found if min(a, b, c) >= 0)
+
+
+def rotations(angle: Tensor) -> Tensor:
+    """Rotation matrices `(*, 3, 3)` of rotation vectors `(*, 3)` in radians."""
+    x, y, z = angle.unbind(-1)
+    zero = torch.zeros_like(x)
+    rows = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1)
+    return torch.matrix_exp(rows.unflatten(-1, (3, 3)))
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Randomly rotate, scale and drop sensors; the same for both instants of a window.
+
+    Channels of `axes`, see `triples`, are rotated; `turn` is the standard deviation of the angle
+    about each axis in radians, `gain` that of the factor of each signal, and `loss` the probability
+    that a sensor is replaced by its mean.
+    """
+
+    axes: tuple[tuple[int, int, int], ...] = ()
+    turn: float = 0.3
+    gain: float = 0.2
+    loss: float = 0.1
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Augment standardized windows `(B, 2 S, C, F)` with torch's global generator."""
+        size, nodes, channels, features = x.shape
+        sensors = nodes // INSTANTS
+        mixing = torch.eye(channels).repeat(size, sensors, 1, 1)
+        noise = generator()
+        turned = rotations(self.turn * torch.randn(size, sensors, 3, generator=noise))
+        for axes in self.axes:
+            place = torch.tensor(axes)
+            mixing[:, :, place[:, None], place] = turned
+        mixing = mixing * (1 + self.gain * torch.randn(size, sensors, channels, 1, generator=noise))
+        mixing = mixing * (torch.rand(size, sensors, 1, 1, generator=noise) >= self.loss)
+        instants = x.view(size, INSTANTS, sensors, channels, features)
+        return (mixing.unsqueeze(1).to(x.dtype) @ instants).view(x.shape)
+
+
+class Standardize(nn.Module):
+    """Standardize every signal to mean 0 and deviation 1 over the training windows.
+
+    The statistics come from training windows only and can be updated on a stream. The mean is
+    over all recordings and not per recording, so the direction of gravity, which separates lying
+    from standing, is kept. In training mode `augmentation` is applied to the result.
+
+    The arrangement `sensors` leaves windows as they are, `(B, 2 S, C, F)`; `flat` makes one node
+    with all numbers, `(B, 1, 1, 2 S C F)`; `signals` one node with all channels, the two instants
+    side by side, `(B, 1, S C, 2 F)`. `in_shape` is C and F, `in_nodes` 2 S of the windows.
+
+    Example:
+        >>> scaling = Standardize(sensors=1, channels=1, features=2)
+        >>> scaling.update(torch.tensor([[[[1.0, 3.0]], [[5.0, 7.0]]]]))
+        >>> scaling(torch.full((1, 2, 1, 2), 4.0)).flatten()
+        tensor([0., 0., 0., 0.])
+    """
+
+    count: Tensor
+    mean: Tensor
+    square: Tensor
+    augmentation: Augmentation | None = None
+
+    def __init__(
+        self, sensors: int, channels: int, features: int, arrangement: str = "sensors"
+    ) -> None:
+        super().__init__()
+        if arrangement not in ARRANGEMENTS:
+            known = ", ".join(ARRANGEMENTS)
+            raise ValueError(f"arrangement must be one of {known}, got {arrangement!r}")
+        self.arrangement = arrangement
+        self.in_shape, self.in_nodes = (channels, features), INSTANTS * sensors
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(sensors, channels))
+        self.register_buffer("square", torch.zeros(sensors, channels))
+
+    @property
+    def out_shape(self) -> tuple[int, int, int]:
+        """Nodes, channels and features of the result."""
+        nodes, (channels, features) = self.in_nodes, self.in_shape
+        if self.arrangement == "flat":
+            return 1, 1, nodes * channels * features
+        if self.arrangement == "signals":
+            return 1, nodes // INSTANTS * channels, INSTANTS * features
+        return nodes, channels, features
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> None:
+        """Add windows `(B, 2 S, C, F)` to the statistics, in any number of parts."""
+        for part in x.split(1000):
+            values = part.double().reshape(len(part), INSTANTS, *self.mean.shape, -1)
+            count = values[:, :, 0, 0].numel()
+            mean = values.mean((0, 1, 4))
+            square = (values - mean.unsqueeze(-1)).square().sum((0, 1, 4))
+            known, apart = float(self.count), mean - self.mean
+            both = known + count
+            self.square += (square + apart.square() * (known * count / both)).to(self.square.dtype)
+            self.mean += (apart * (count / both)).to(self.mean.dtype)
+            self.count.fill_(both)
+
+    @property
+    def deviation(self) -> Tensor:
+        """`(S, C)`; 1 where a signal is constant."""
+        found = (self.square / self.count.clamp(min=1)).sqrt()
+        return found.masked_fill(found < 1e-6, 1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Standardize windows `(B, 2 S, C, F)` and arrange them."""
+        mean, deviation = (p.repeat(INSTANTS, 1)[..., None] for p in (self.mean, self.deviation))
+        scaled: Tensor = (x - mean) / deviation
+        if self.training and self.augmentation is not None:
+            scaled = self.augmentation(scaled)
+        if self.arrangement == "flat":
+            return scaled.flatten(1)[:, None, None]
+        return signals(scaled).unsqueeze(1) if self.arrangement == "signals" else scaled
+
+
+def signals(x: Tensor) -> Tensor:
+    """Windows `(B, 2 S, C, F)` as signals in time, `(B, S * C, 2 F)`."""
+    size, nodes, channels, features = x.shape
+    halves = x.view(size, INSTANTS, nodes // INSTANTS, channels, features)
+    return halves.permute(0, 2, 3, 1, 4).reshape(size, -1, INSTANTS * features)
+
+
 def neighborhoods(sensors: int, hops: int = HOPS, together: bool = False) -> Tensor:
     """Who neighbors whom, `(P, 2 S, 2 S)` booleans: row i holds the neighbors of node i.
 
-    Args:
-        sensors: S.
-        hops: 1 for the same instant only, 2 for the adjacent one too, in a plane of its own.
-        together: one plane with all nodes, the node itself included, as GCN and GAT have it.
+    One plane for the same instant, a second one for the other if `hops` is 2; or, `together`, one
+    plane with all nodes, the node itself included, as GCN and GAT have it.
 
     Example:
         >>> neighborhoods(sensors=2).sum(-1)
@@ -96,7 +233,7 @@ def network(
         seed: of the parameters.
         augment: change windows a little in training, see `Augmentation`.
         settings: other values for `FGN`, where `widths` is F after each layer; `hops` and
-            `together` of `neighborhoods`.
+            `together` of `neighborhoods`; `arrangement` of `Standardize`.
 
     Example:
         >>> model = network("fgn", Layout(("arm", "leg"), ("x", "y", "z"), 25.0), features=25)

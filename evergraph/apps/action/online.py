@@ -23,13 +23,9 @@ WARM_UP = 25  # rows that the sampling rate is estimated from before the first p
 
 @dataclass(frozen=True)
 class Prediction:
-    """The activity in one window.
+    """The most probable activity in the window whose first sample is at `time`, in seconds.
 
-    Attributes:
-        time: of the first sample of the window, seconds.
-        activity: the most probable one.
-        probability: of this activity.
-        missing: sensors without data, which were replaced by their training mean.
+    Sensors in `missing` had no data and were replaced by their training mean.
     """
 
     time: float
@@ -45,14 +41,8 @@ class Follower:
     training mean and named in the prediction. If all sensors are missing, or after a break in
     time, the window restarts.
 
-    Args:
-        recognizer: the model.
-        stride: samples from one prediction to the next.
-
-    Attributes:
-        windows: number of predictions so far.
-        degraded: number of predictions with a missing sensor.
-        resampler: brings the rows to the rate of the model.
+    `stride` is in samples. `windows` counts the predictions so far, `degraded` those with a missing
+    sensor; `resampler` brings the rows to the rate of the model.
     """
 
     def __init__(self, recognizer: Recognizer, stride: int) -> None:
@@ -75,17 +65,16 @@ class Follower:
 
     def _follow(self, pieces: list[Piece]) -> list[Prediction]:
         made: list[Prediction] = []
-        for piece in pieces:
-            if piece.fresh:
-                self._samples, self._start, self._skip = piece.samples, piece.start, 0
+        for start, samples, fresh in pieces:
+            if fresh:
+                self._samples, self._start, self._skip = samples, start, 0
             else:
-                self._samples = np.concatenate([self._samples, piece.samples])
-            made += self._predict(self._complete_windows())
+                self._samples = np.concatenate([self._samples, samples])
+            made += self._predict(list(self._complete_windows()))
         return made
 
-    def _complete_windows(self) -> list[tuple[float, Array]]:
+    def _complete_windows(self) -> Iterator[tuple[float, Array]]:
         """Start and samples of every complete window; each is returned once."""
-        found: list[tuple[float, Array]] = []
         length = self.recognizer.config.length
         self._advance(self._skip)
         while len(self._samples) >= length:
@@ -94,9 +83,8 @@ class Follower:
             if len(silent):
                 self._advance(int(silent[-1]) + 1)
             else:
-                found.append((round(self._start, 6), window))
+                yield round(self._start, 6), window
                 self._advance(self.stride)
-        return found
 
     def _advance(self, step: int) -> None:
         gone = min(step, len(self._samples))
@@ -120,14 +108,10 @@ class Follower:
         x = torch.from_numpy(nodes(samples.reshape(-1, *layout.shape), first, length))
         probability, best = self.recognizer.probabilities(x).max(-1)
         self.windows += len(windows)
+        activities = self.recognizer.activities
         parts = zip(windows, best.tolist(), probability.tolist(), lost, strict=True)
         return [
-            Prediction(
-                start,
-                self.recognizer.activities[label],
-                share,
-                tuple(compress(layout.sensors, out)),
-            )
+            Prediction(start, activities[label], share, tuple(compress(layout.sensors, out)))
             for (start, _), label, share, out in parts
         ]
 
@@ -139,7 +123,7 @@ def follow(
     layout = recognizer.layout
     block = max(1, round(BLOCK * layout.rate))
     rows = Rows(table, source, block, first_block=block * math.ceil(WARM_UP / block))
-    order = rows.header.order(layout)
+    order = layout.order(rows.header.signals, rows.header.source)
     follower = Follower(recognizer, stride)
     for part in rows:
         check_rate(part.time, layout.rate, source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from evergraph.apps.action.network import network
 from evergraph.apps.action.recording import Layout, Recording, Recordings
-from evergraph.apps.action.windows import Windowing, Windows, as_batch, cut
+from evergraph.apps.action.windows import Windows, as_batch, check_windows, cut
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
@@ -26,48 +26,26 @@ CHUNK = 100
 
 @dataclass(frozen=True)
 class RecognizerConfig:
-    """How a recognizer is built and trained.
+    """How a recognizer is built and trained; see also `evergraph.learn.training.Training`."""
 
-    Attributes:
-        model: a name of `network.NETWORKS`.
-        length, stride: of windows, in samples.
-        memory: windows that are kept to continue learning.
-        memory_bytes: bytes that they may take, or None.
-        batch_size: windows that are learned together.
-        epochs: passes over the recordings in training.
-        learn_batches: how many batches a new recording is learned in, at the least.
-        replay_batches: batches from memory for each new one.
-        lr, averaging: see `evergraph.learn.training.Training`.
-        augment: change training windows a little, which helps with people not seen before.
-        seed: of everything random.
-    """
-
-    model: str = "fgn"
-    length: int = 50
+    model: str = "fgn"  # a name of `network.NETWORKS`
+    length: int = 50  # of windows, in samples
     stride: int = 25
-    memory: int = 5000
-    memory_bytes: int | None = None
-    batch_size: int = 50
-    epochs: int = 2
-    learn_batches: int = 60
-    replay_batches: int = 2
+    memory: int = 5000  # windows that are kept to continue learning
+    memory_bytes: int | None = None  # that they may take
+    batch_size: int = 50  # windows that are learned together
+    epochs: int = 2  # passes over the recordings in training
+    learn_batches: int = 60  # in how many a new recording is learned, at the least
+    replay_batches: int = 2  # from memory for each new one
     lr: float = 2e-3
     averaging: float = 0.95
-    augment: bool = False
+    augment: bool = False  # change training windows a little: helps with people not seen before
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Score:
-    """How well windows are recognized.
-
-    Attributes:
-        accuracy: share that is right.
-        recall, precision: by activity.
-        confusion: counts, true by predicted.
-        activities: the names of its rows.
-        windows: how many.
-    """
+    """How well windows are recognized; `confusion` counts true by predicted activities."""
 
     accuracy: float
     recall: dict[str, float]
@@ -78,15 +56,10 @@ class Score:
 
 
 class Recognizer:
-    """Learns activities from recordings and recognizes them.
-
-    Args:
-        layout: sensors, channels and rate.
-        activities: the names of the classes known so far.
-        config: see `RecognizerConfig`.
+    """Learns activities from recordings and recognizes them; `activities` are known so far.
 
     Example:
-        >>> from evergraph.apps.action.generate import generate
+        >>> from evergraph.apps.action.recording import generate
         >>> data = generate()
         >>> recognizer = Recognizer(data.layout, config=RecognizerConfig(model="mlp"))
         >>> too_short = recognizer.learn(data.recordings, epochs=2)
@@ -100,12 +73,11 @@ class Recognizer:
         activities: Sequence[str] = (),
         config: RecognizerConfig = RecognizerConfig(),  # noqa: B008
     ) -> None:
+        check_windows(config.length, config.stride)
         self.layout, self.config = layout, config
         self.activities = list(activities)
-        self.windowing = Windowing(config.length, config.stride)
-        sizes = layout, self.windowing.features
         self.learner = Learner(
-            network(config.model, *sizes, config.seed, config.augment),
+            network(config.model, layout, config.length // 2, config.seed, config.augment),
             Replay(),
             Reservoir(config.memory, config.memory_bytes, seed=config.seed),
             Training(
@@ -119,8 +91,6 @@ class Recognizer:
             config.seed,
         )
 
-    # -- learning ---------------------------------------------------------------------------
-
     def learn(
         self,
         recordings: Sequence[Recording],
@@ -131,14 +101,9 @@ class Recognizer:
         """Learn recordings, new activities included; returns how many were too short.
 
         Old windows come from memory. The scale of the signals is set by the first recordings; it
-        follows later ones with `rescale`.
-
-        Args:
-            recordings: all with an activity.
-            epochs: passes over them, memory is replayed in each; by default as many as it takes to
-                learn `learn_batches` batches.
-            rescale: update the scale of the signals too.
-            report: called with the batches learned and all batches.
+        follows later ones with `rescale`. `epochs` are passes over the recordings, memory is
+        replayed in each; by default as many as it takes to learn `learn_batches` batches. `report`
+        is called with the batches learned and all batches.
         """
         for recording in recordings:
             if not recording.activity:
@@ -164,8 +129,6 @@ class Recognizer:
             self.learner.method = first
         return windows.skipped
 
-    # -- predicting -------------------------------------------------------------------------
-
     def probabilities(self, x: Tensor) -> Tensor:
         """For windows as measured, `(B, 2 S, C, F)`: the share of each activity, `(B, K)`."""
         parts = [self.learner.output(as_batch(part)).softmax(-1) for part in x.split(CHUNK)]
@@ -189,36 +152,24 @@ class Recognizer:
         confusion = np.zeros((size, size), dtype=int)
         np.add.at(confusion, (windows.target.numpy(), found.numpy()), 1)
         right, true, told = np.diagonal(confusion), confusion.sum(1), confusion.sum(0)
-        there = [i for i in range(size) if true[i]]
+        there = {name: i for i, name in enumerate(self.activities) if true[i]}
         return Score(
             float(right.sum() / confusion.sum()),
-            {self.activities[i]: float(right[i] / true[i]) for i in there},
-            {self.activities[i]: float(right[i] / max(told[i], 1)) for i in there},
+            {name: float(right[i] / true[i]) for name, i in there.items()},
+            {name: float(right[i] / max(told[i], 1)) for name, i in there.items()},
             confusion.tolist(),
             tuple(self.activities),
             len(windows),
         )
 
     def _cut(self, recordings: Sequence[Recording], activities: Sequence[str]) -> Windows:
-        shape = (len(self.layout.sensors), len(self.layout.channels))
-        for recording in recordings:
-            if recording.samples.shape[1:] != shape:
-                raise ValueError(
-                    f"{recording.name} must have {shape[0]} sensors with {shape[1]} channels, "
-                    f"got {recording.samples.shape[1:]}"
-                )
-        return cut(recordings, activities, self.windowing, self.layout.rate)
-
-    # -- the folder -------------------------------------------------------------------------
+        self.layout.check(recordings)
+        return cut(recordings, activities, self.config.length, self.config.stride)
 
     def save(self, folder: Path) -> None:
         """Write everything to a folder, all or nothing."""
-        extra = {
-            "layout": asdict(self.layout),
-            "activities": self.activities,
-            "config": asdict(self.config),
-        }
-        self.learner.save(folder / FILE, extra)
+        about = {"layout": asdict(self.layout), "config": asdict(self.config)}
+        self.learner.save(folder / FILE, {**about, "activities": self.activities})
 
     @classmethod
     def load(cls, folder: Path) -> Recognizer:
@@ -251,23 +202,14 @@ class Recognizer:
 
 def same_layout(data: Recordings, layout: Layout) -> Recordings:
     """Recordings in the layout of a model: the same signals at the same rate, or an error."""
-    missing = [name for name in layout.columns if name not in data.layout.columns]
-    if missing:
-        raise ValueError(
-            f"{data.name} must have the signals of the model; {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} missing"
-        )
+    order = layout.order(data.layout.columns, data.name)
     if data.layout.rate != layout.rate:
         raise ValueError(
             f"{data.name} has {data.layout.rate:g} samples per second, the model {layout.rate:g}; "
             f"read it with --rate {layout.rate:g}"
         )
-    sensors = [data.layout.sensors.index(name) for name in layout.sensors]
-    channels = [data.layout.channels.index(name) for name in layout.channels]
     moved = tuple(
-        Recording(
-            r.samples[:, sensors][:, :, channels], r.activity, r.subject, r.trial, r.start, r.name
-        )
+        replace(r, samples=r.samples.reshape(len(r), -1)[:, order].reshape(-1, *layout.shape))
         for r in data.recordings
     )
-    return Recordings(layout, moved, data.activities, data.name, data.notes)
+    return replace(data, layout=layout, recordings=moved)

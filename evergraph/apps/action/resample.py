@@ -1,10 +1,10 @@
-"""Resampling to a fixed rate, with the same result for a whole file and for a stream."""
+"""Resampling to a fixed rate, the same for a whole file and for a stream, and filling of gaps."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,38 +13,26 @@ from evergraph.apps.action.recording import Array
 MAX_GAP = 0.25  # seconds that are interpolated; also the delay of a stream
 
 
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """Consecutive samples at the new rate.
+class Piece(NamedTuple):
+    """Consecutive samples at the new rate."""
 
-    Attributes:
-        start: time of the first one in seconds.
-        samples: `(n, D)` float64; NaN where a gap is longer than `max_gap`.
-        fresh: whether they follow a break in time; otherwise they continue the previous piece.
-    """
-
-    start: float
-    samples: Array
-    fresh: bool
+    start: float  # time of the first one in seconds
+    samples: Array  # (n, D) float64; NaN where a gap is longer than `MAX_GAP`
+    fresh: bool  # whether they follow a break in time, or continue the previous piece
 
 
 class Resampler:
     """Resamples D columns to a fixed rate while rows arrive, with a bounded delay.
 
     Rows within the same sampling interval are averaged, time and value, and the averages are
-    interpolated linearly. Gaps of a column up to `max_gap` seconds are interpolated too; longer
+    interpolated linearly. Gaps of a column up to `MAX_GAP` seconds are interpolated too; longer
     ones stay NaN. A gap between rows longer than that is a break: sampling restarts after it.
 
-    Args:
-        rate: samples per second to produce.
-        max_gap: seconds to interpolate, and to wait for later rows.
-
-    Attributes:
-        breaks: time of the last row before and of the first row after each break.
+    `breaks` holds the time of the last row before and of the first row after each break.
     """
 
-    def __init__(self, rate: float, max_gap: float = MAX_GAP) -> None:
-        self.rate, self.max_gap = rate, max_gap
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
         self.breaks: list[tuple[float, float]] = []
         self._last: float | None = None
         self._restart(0.0)
@@ -56,25 +44,26 @@ class Resampler:
         self._first = 0  # index of the interval of the first average that is kept
         self._next = 0  # index of the next sample to produce
 
-    def feed(self, time: Array, values: Array) -> list[Piece]:
-        """Add rows `(n,)`, `(n, D)` in order of time; returns the samples that are final."""
+    def feed(self, time: Array, values: Array, final: bool = False) -> list[Piece]:
+        """Add rows `(n,)`, `(n, D)` in order of time; returns the samples that are settled.
+
+        With `final` no rows follow: that gives all samples, in one piece between any two breaks.
+        """
         if not len(time):
             return []
         pieces: list[Piece] = []
-        before = np.concatenate([[time[0] if self._last is None else self._last], time[:-1]])
-        starts = np.flatnonzero(time - before > self.max_gap + 1e-9)
-        for first, last in pairwise([0, *starts.tolist(), len(time)]):
-            if first == last:
-                continue
+        before = np.append(time[0] if self._last is None else self._last, time[:-1])
+        starts = np.flatnonzero(time - before > MAX_GAP + 1e-9).tolist()
+        for first, last in pairwise(sorted({0, *starts, len(time)})):
             if self._last is None:
                 self._restart(float(time[first]))
             elif first in starts:
-                self.breaks.append((self._last, float(time[first])))
                 pieces += self.flush()
+                self.breaks.append((self._last, float(time[first])))
                 self._restart(float(time[first]))
             self._raw.append((time[first:last], values[first:last]))
             self._last = float(time[last - 1])
-            pieces += self._settle(final=False)
+            pieces += self._settle(final or last < len(time))
         return pieces
 
     def flush(self) -> list[Piece]:
@@ -85,13 +74,13 @@ class Resampler:
         self._average(final)
         ready = self._first + len(self._time)
         if not final:
-            ready -= math.ceil(self.max_gap * self.rate)
+            ready -= math.ceil(MAX_GAP * self.rate)
         if ready <= self._next:
             return []
         start = self._origin + self._next / self.rate
         piece = Piece(start, self._interpolate(self._next, ready), self._fresh)
         self._fresh, self._next = False, ready
-        keep = max(self._next - math.ceil(self.max_gap * self.rate) - 1, self._first)
+        keep = max(self._next - math.ceil(MAX_GAP * self.rate) - 1, self._first)
         drop = keep - self._first
         self._time, self._value, self._first = self._time[drop:], self._value[drop:], keep
         return [piece]
@@ -143,26 +132,11 @@ class Resampler:
         ta, tb = self._time[left], self._time[right]
         span = np.where(tb > ta, tb - ta, 1.0)
         share = np.clip(np.where(left == right, 0.0, (center - ta) / span), 0, 1)
-        between = has_left & has_right & (tb - ta <= self.max_gap + 1 / self.rate + 1e-9)
+        between = has_left & has_right & (tb - ta <= MAX_GAP + 1 / self.rate + 1e-9)
         one = 1 / self.rate + 1e-9
         near_a, near_b = has_left & (center - ta <= one), has_right & (tb - center <= one)
         alone = np.where(near_a, a, np.where(near_b, b, np.nan))
         return np.where(between, a + share * (b - a), alone)
-
-
-def resample(
-    time: Array, values: Array, rate: float
-) -> tuple[list[Piece], list[tuple[float, float]]]:
-    """All rows of a recording at a fixed rate: one piece between any two breaks, and the breaks."""
-    resampler = Resampler(rate)
-    joined: list[Piece] = []
-    for piece in resampler.feed(time, values) + resampler.flush():
-        if joined and not piece.fresh:
-            last = joined.pop()
-            samples = np.concatenate([last.samples, piece.samples])
-            piece = Piece(last.start, samples, last.fresh)
-        joined.append(piece)
-    return joined, resampler.breaks
 
 
 def check_rate(time: Array, rate: float, where: str) -> None:
@@ -174,3 +148,24 @@ def check_rate(time: Array, rate: float, where: str) -> None:
             f"{where} must come with at least {rate / 2:g} samples per second to be brought to "
             f"{rate:g}, got {found:.3g}{hint}"
         )
+
+
+def fill(samples: Array) -> tuple[Array, int]:
+    """Replace values that are not finite by linear interpolation in time; also their number.
+
+    A column without any finite value becomes 0.
+
+    Example:
+        >>> fill(np.array([[1.0], [np.nan], [3.0]]))[0].ravel().tolist()
+        [1.0, 2.0, 3.0]
+    """
+    flat = samples.reshape(len(samples), -1)
+    bad = ~np.isfinite(flat)
+    if not bad.any():
+        return samples, 0
+    out, time = flat.copy(), np.arange(len(flat))
+    for column in np.flatnonzero(bad.any(axis=0)):
+        good = ~bad[:, column]
+        known = np.interp(time, time[good], flat[good, column]) if good.any() else 0.0
+        out[:, column] = np.where(good, flat[:, column], known)
+    return out.reshape(samples.shape), int(bad.sum())

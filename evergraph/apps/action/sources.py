@@ -1,28 +1,63 @@
-"""Loading recordings: published data sets, generated data, or a folder of the user's files."""
+"""Loading recordings: WARD, DSADS, generated data, or CSV and Parquet files of the user.
+
+WARD (the data of the paper): 5 sensors × 5 channels, 13 activities, 20 subjects. Either the raw
+files `WARD1.0/Subject<i>/a<j>t<k>.mat`, which include gravity, or the converted `ward.mat`, in
+which every signal of every trial is shifted and scaled by its own statistics, test part included.
+Sources disagree whether it was sampled at 30 or 20 Hz, so the rate is a parameter.
+
+DSADS (UCI Daily and Sports Activities): 5 sensors × 9 channels, 19 activities, 8 subjects, 25 Hz.
+Either the original text files `aXX/pY/sZZ.txt` (125 samples × 45 columns each), or one npz file
+with the integer array `x` (segments, 125, 45) and `scale` (45,), `activity` and `subject`. The 60
+segments of one subject and activity are consecutive in time and form one recording.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
+from scipy.io import loadmat
+from scipy.io.matlab import MatReadError
 
 from evergraph.apps.action.csv_stream import Block, Header, read_file
-from evergraph.apps.action.generate import generate
-from evergraph.apps.action.published import (
-    WARD_RATE,
-    read_dsads_npz,
-    read_dsads_text,
-    read_ward_mat,
-    read_ward_raw,
+from evergraph.apps.action.recording import (
+    SENSORS,
+    Array,
+    Layout,
+    Recording,
+    Recordings,
+    generate,
 )
-from evergraph.apps.action.recording import Array, Layout, Recording, Recordings
-from evergraph.apps.action.resample import check_rate, resample
+from evergraph.apps.action.resample import Resampler, check_rate, fill
 
 RATE = 25.0
+WARD_RATE = 30.0
+WARD_SETTLE = 75  # samples that the paper's code drops at the beginning of a trial
+WARD_SENSORS = ("left_arm", "right_arm", "waist", "left_ankle", "right_ankle")
+WARD_CHANNELS = ("acc_x", "acc_y", "acc_z", "gyr_x", "gyr_y")
+WARD_ACTIVITIES = (
+    "ReSt", "ReSi", "ReLi", "WaFo", "WaLe", "WaRi", "TuLe", "TuRi", "Up", "Down", "Jog", "Jump",
+    "Push",
+)  # fmt: skip
+DSADS_CHANNELS = tuple(f"{kind}_{axis}" for kind in ("acc", "gyr", "mag") for axis in "xyz")
+DSADS_LAYOUT = Layout(SENSORS, DSADS_CHANNELS, 25.0)
+DSADS_ACTIVITIES = (
+    "sitting", "standing", "lying_back", "lying_right", "stairs_up", "stairs_down",
+    "elevator_still", "elevator_moving", "walking_lot", "treadmill_flat", "treadmill_inclined",
+    "running", "stepper", "cross_trainer", "bike_horizontal", "bike_vertical", "rowing",
+    "jumping", "basketball",
+)  # fmt: skip
+DSADS_SEGMENT = (125, 45)  # samples and columns
 
 Progress = Callable[[int, int], None]
+Trial = tuple[int, str, int, str, Array]
+"""Activity from 1, subject, trial, name and `(T, S, C)` samples, of a published data set."""
 
 
 def load(
@@ -58,10 +93,17 @@ def load(
     return read_folder(path, rate or RATE, progress)
 
 
+# -- the user's own files -------------------------------------------------------------------
+
+
 def read_folder(
-    folder: Path, rate: float = RATE, progress: Progress = lambda done, total: None
+    where: Path,
+    rate: float = RATE,
+    progress: Progress = lambda done, total: None,
+    layout: Layout | None = None,
+    activity: str = "",
 ) -> Recordings:
-    """Read every `*.csv` and `*.parquet` file of a folder.
+    """Read every `*.csv` and `*.parquet` file of a folder, or one such file.
 
     Columns: `time` in seconds; `sensor.channel` for every signal, with the same channels for
     every sensor; optionally `activity` (or `label`) and `subject`. Without these columns they are
@@ -69,88 +111,224 @@ def read_folder(
     Samples are resampled to one rate. Sections in which a sensor is missing for more than a
     quarter of a second are dropped and reported in the notes.
 
-    Args:
-        folder: the folder.
-        rate: samples per second to resample to.
-        progress: called with the number of files read and of all files.
+    The signals are those of the first file, or `layout`, which has its own rate; `activity` is
+    what all files show, whatever they say.
     """
-    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".csv", ".parquet"))
+    paths = [where]
+    if where.is_dir():
+        paths = sorted(p for p in where.iterdir() if p.suffix.lower() in (".csv", ".parquet"))
     if not paths:
-        raise ValueError(f"{folder} must hold recordings as .csv or .parquet files, but has none")
+        raise ValueError(f"{where} must hold recordings as .csv or .parquet files, but has none")
     recordings: list[Recording] = []
     notes: list[str] = []
-    layout: Layout | None = None
+    reference = paths[0].name if layout is None else "the model"
     for number, path in enumerate(paths):
         header, block = read_file(path)
-        if layout is None:
-            layout = Layout(header.sensors, header.channels, rate)
+        layout = layout or Layout(header.sensors, header.channels, rate)
         extra = [name for name in header.sensors if name not in layout.sensors]
         extra += [name for name in header.channels if name not in layout.channels]
         if extra:
-            notes.append(f"{path.name}: left out, as not in {paths[0].name}: {', '.join(extra)}")
+            notes.append(f"{path.name}: left out, as not in {reference}: {', '.join(extra)}")
         if header.ignored:
             notes.append(f"{path.name}: columns left out: {', '.join(header.ignored)}")
-        recordings += recordings_of(path, header, block, layout, notes)
+        recordings += _recordings_of(path, header, block, layout, notes)
         progress(number + 1, len(paths))
-    assert layout is not None
+    if activity:
+        recordings = [replace(recording, activity=activity) for recording in recordings]
     unlabeled = [recording.name for recording in recordings if not recording.activity]
     if unlabeled:
         raise ValueError(
             f"{unlabeled[0]} has rows without an activity; add a column 'activity', or leave the "
             "rows out"
         )
+    assert layout is not None
     activities = tuple(sorted({recording.activity for recording in recordings}))
-    return Recordings(layout, tuple(recordings), activities, folder.name, tuple(notes))
+    return Recordings(layout, tuple(recordings), activities, where.name, tuple(notes))
 
 
-def recordings_of(
+def _recordings_of(
     path: Path, header: Header, block: Block, layout: Layout, notes: list[str]
 ) -> list[Recording]:
     """One recording per run of rows with the same activity and subject; appends to `notes`."""
-    values = block.values[:, header.order(layout)]
+    values = block.values[:, layout.order(header.signals, header.source)]
     check_rate(block.time, layout.rate, str(path))
-    activity, subject, trial = _parse_name(path)
-    labels = block.labels if header.label >= 0 else [activity] * len(block.time)
-    subjects = block.subjects if header.subject >= 0 else [subject] * len(block.time)
+    told, who, number, *_ = [*path.stem.split("-"), "", ""]
+    trial = int(number) if number.isdigit() else 0
+    labels = block.labels if header.label >= 0 else [told] * len(values)
+    subjects = block.subjects if header.subject >= 0 else [who or "someone"] * len(values)
     kinds = list(zip(labels, subjects, strict=True))
     edges = [0, *(i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]), len(kinds)]
     recordings: list[Recording] = []
     for first, last in pairwise(edges):
-        pieces, breaks = resample(block.time[first:last], values[first:last], layout.rate)
-        for piece in pieces:
-            for start, samples in _complete(piece.samples):
-                samples = samples.astype(np.float32).reshape(-1, *layout.shape)
-                begin = piece.start + start / layout.rate
-                recordings.append(Recording(samples, *kinds[first], trial, begin, path.name))
-            notes += _missing(path.name, piece.samples, piece.start, layout)
-        notes += [f"{path.name}: nothing between {a:g} s and {b:g} s" for a, b in breaks]
+        resampler = Resampler(layout.rate)
+        for start, samples, _ in resampler.feed(block.time[first:last], values[first:last], True):
+            samples = samples.reshape(-1, *layout.shape)
+            there = np.asarray(np.isfinite(samples).all(axis=2))
+            whole = np.concatenate([[False], there.all(axis=1), [False]])
+            change = np.flatnonzero(np.diff(whole.astype(int)))  # runs without NaN
+            for a, b in zip(change[::2].tolist(), change[1::2].tolist(), strict=True):
+                part, begin = samples[a:b].astype(np.float32), start + a / layout.rate
+                recordings.append(Recording(part, *kinds[first], trial, begin, path.name))
+            for sensor, gone in zip(layout.sensors, np.logical_not(there).T, strict=True):
+                if gone.any():
+                    seconds, at = gone.sum() / layout.rate, start + gone.argmax() / layout.rate
+                    notes.append(
+                        f"{path.name}: {seconds:g} s without {sensor}, from {at:g} s on, cut out"
+                    )
+        notes += [f"{path.name}: nothing between {a:g} s and {b:g} s" for a, b in resampler.breaks]
     return recordings
 
 
-def _complete(samples: Array) -> list[tuple[int, Array]]:
-    """The runs of samples without NaN, each with the index of its first sample."""
-    good = np.isfinite(samples).all(axis=1)
-    change = np.flatnonzero(np.diff(np.concatenate([[False], good, [False]]).astype(int)))
-    return [(int(a), samples[a:b]) for a, b in zip(change[::2], change[1::2], strict=True)]
+# -- WARD and DSADS -------------------------------------------------------------------------
 
 
-def _missing(name: str, samples: Array, start: float, layout: Layout) -> list[str]:
-    """A note for every sensor with samples that are NaN."""
-    notes = []
-    finite = np.isfinite(samples).reshape(len(samples), *layout.shape)
-    missing = np.asarray(~finite.all(axis=2))
-    for sensor, gone in zip(layout.sensors, missing.T, strict=True):
-        if gone.any():
-            seconds, first = int(gone.sum()) / layout.rate, int(np.argmax(gone)) / layout.rate
-            notes.append(
-                f"{name}: {seconds:g} s without {sensor}, from {start + first:g} s on, cut out"
+def read_ward_raw(folder: Path, rate: float = WARD_RATE) -> Recordings:
+    """Read the folder with `Subject<i>/a<j>t<k>.mat`; lost packets are interpolated."""
+    files = _numbered(folder, r"Subject(\d+)[/\\]a(\d+)t(\d+)\.mat$", "Subject1/a1t1.mat")
+    found = sorted((trial, subject, activity, path) for (subject, activity, trial), path in files)
+    trials = (
+        (activity, f"s{subject}", trial, path.name, _ward_samples(path, activity))
+        for trial, subject, activity, path in found
+    )
+    return _ward(trials, rate, folder.name)
+
+
+def read_ward_mat(path: Path, rate: float = WARD_RATE) -> Recordings:
+    """Read `ward.mat`: a cell `data` of subjects × actions × trials, each T × 25 or empty."""
+    data = _load_mat(path, "data")
+    if data.dtype != object or data.ndim != 3:
+        raise ValueError(
+            f"data of {path} must be a cell of subjects × actions × trials, got {data.dtype} "
+            f"of shape {data.shape}"
+        )
+    trials = []
+    for trial, subject, activity in np.ndindex(data.shape[2], *data.shape[:2]):
+        cell = np.asarray(data[subject, activity, trial])
+        name = f"data{{{subject + 1},{activity + 1},{trial + 1}}}"
+        if cell.size:
+            if cell.ndim != 2 or cell.shape[1] != 25:
+                raise ValueError(f"{name} of {path} must be T × 25, got {cell.shape}")
+            samples = cell.astype(np.float32).reshape(-1, 5, 5)
+            trials.append((activity + 1, f"s{subject + 1}", trial + 1, name, samples))
+    return _ward(trials, rate, path.name)
+
+
+def _ward(trials: Iterable[Trial], rate: float, name: str) -> Recordings:
+    return _published(trials, Layout(WARD_SENSORS, WARD_CHANNELS, rate), WARD_ACTIVITIES, name)
+
+
+def _ward_samples(path: Path, activity: int) -> Array:
+    """The samples of a raw file, `(T, S, C)`; lost packets are infinite."""
+    record = _load_mat(path, "WearableData")
+    names = record.dtype.names or ()
+    if "Reading" not in names:
+        raise ValueError(f"WearableData of {path} must have a field Reading")
+    record = record.reshape(-1)[0]
+    if "Class" in names:
+        label = str(np.asarray(record["Class"]).reshape(-1)[0]).strip()  # a number or a text
+        if label and int(float(label)) != activity:
+            raise ValueError(f"{path} says it is of class {label}, but its name says {activity}")
+    cells = np.asarray(record["Reading"], dtype=object).reshape(-1)
+    if len(cells) != len(WARD_SENSORS):
+        raise ValueError(
+            f"Reading of {path} must have {len(WARD_SENSORS)} sensors, got {len(cells)}"
+        )
+    parts = [np.asarray(cell, dtype=np.float64) for cell in cells]
+    for part in parts:
+        if part.ndim != 2 or part.shape[1] != len(WARD_CHANNELS):
+            raise ValueError(f"every sensor of {path} must be T × 5, got {part.shape}")
+    length = min(len(part) for part in parts)
+    return np.stack([part[:length] for part in parts], axis=1).astype(np.float32)
+
+
+def _load_mat(path: Path, variable: str) -> Array:
+    try:
+        file: dict[str, Any] = loadmat(path)
+    except (OSError, ValueError, NotImplementedError, TypeError, MatReadError) as error:
+        raise ValueError(f"{path} is not a readable .mat file: {error}") from error
+    if variable not in file:
+        raise ValueError(f"{path} must hold the variable {variable}")
+    return np.asarray(file[variable])
+
+
+def read_dsads_npz(path: Path) -> Recordings:
+    """Read the npz file."""
+    needed = ("x", "scale", "activity", "subject")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in needed if name in file.files}
+    except (OSError, EOFError, ValueError, BadZipFile, AttributeError) as error:
+        raise ValueError(f"{path} is not a readable .npz file: {error}") from error
+    missing = [name for name in needed if name not in arrays]
+    if missing:
+        raise ValueError(f"{path} must hold the arrays {', '.join(missing)} too")
+    x, scale, activity, subject = (arrays[name] for name in needed)
+    if x.ndim != 3 or x.shape[1:] != DSADS_SEGMENT:
+        raise ValueError(f"x of {path} must have shape (N, 125, 45), got {x.shape}")
+    groups = sorted(set(zip(activity.tolist(), subject.tolist(), strict=True)))
+    scale = scale.astype(np.float32)
+    parts = (
+        (a + 1, p + 1, x[(activity == a) & (subject == p)].astype(np.float32) * scale)
+        for a, p in groups
+    )
+    return _dsads(parts, path.name)
+
+
+def read_dsads_text(folder: Path) -> Recordings:
+    """Read the folder with the original text files."""
+    found: dict[tuple[int, int], dict[int, Path]] = {}
+    files = _numbered(folder, r"a(\d+)[/\\]p(\d+)[/\\]s(\d+)\.txt$", "a01/p1/s01.txt")
+    for (a, p, s), path in files:
+        found.setdefault((a, p), {})[s] = path
+    parts = (
+        (a, p, np.stack([_dsads_segment(part[s]) for s in sorted(part)]))
+        for (a, p), part in sorted(found.items())
+    )
+    return _dsads(parts, folder.name)
+
+
+def _dsads_segment(path: Path) -> Array:
+    try:
+        segment = np.loadtxt(path, delimiter=",", dtype=np.float32, ndmin=2)
+    except ValueError as error:
+        raise ValueError(f"{path} must hold numbers separated by commas: {error}") from error
+    if segment.shape != DSADS_SEGMENT:
+        raise ValueError(f"{path} must hold 125 lines of 45 numbers, got {segment.shape}")
+    return segment
+
+
+def _dsads(groups: Iterable[tuple[int, int, Array]], name: str) -> Recordings:
+    trials = (
+        (a, f"p{p}", 0, f"a{a:02d}/p{p}", segments.reshape(-1, *DSADS_LAYOUT.shape))
+        for a, p, segments in groups
+    )
+    return _published(trials, DSADS_LAYOUT, DSADS_ACTIVITIES, name)
+
+
+def _published(
+    trials: Iterable[Trial], layout: Layout, known: tuple[str, ...], name: str
+) -> Recordings:
+    recordings, lost = [], 0
+    for activity, subject, trial, source, samples in trials:
+        if not 1 <= activity <= len(known):
+            raise ValueError(
+                f"activities of {name} must be 1 to {len(known)}, got {activity} in {source}"
             )
-    return notes
+        filled, count = fill(samples)
+        lost += count
+        recordings.append(Recording(filled, known[activity - 1], subject, trial, name=source))
+    if not recordings:
+        raise ValueError(f"{name} must hold at least one trial, but has none")
+    present = {recording.activity for recording in recordings}
+    activities = tuple(activity for activity in known if activity in present)
+    notes = (f"{lost} numbers of lost packets were filled in",) if lost else ()
+    return Recordings(layout, tuple(recordings), activities, name, notes)
 
 
-def _parse_name(path: Path) -> tuple[str, str, int]:
-    """Activity, subject and trial from a file name."""
-    parts = path.stem.split("-")
-    subject = parts[1] if len(parts) > 1 else "someone"
-    trial = int(parts[2]) if len(parts) > 2 and parts[2].isdigit() else 0
-    return parts[0], subject, trial
+def _numbered(folder: Path, pattern: str, example: str) -> list[tuple[tuple[int, ...], Path]]:
+    """The files whose path matches a pattern, with the numbers in it."""
+    matches = ((re.search(pattern, str(path)), path) for path in folder.rglob("*"))
+    found = [(tuple(map(int, match.groups())), path) for match, path in matches if match]
+    if not found:
+        raise ValueError(f"{folder} must hold files such as {example}, but has none")
+    return found

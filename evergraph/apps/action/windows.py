@@ -20,48 +20,14 @@ Scenario = Literal["regular", "paper", "class", "subject"]
 SCENARIOS: tuple[str, ...] = get_args(Scenario)
 
 
-@dataclass(frozen=True)
-class Windowing:
-    """Window length and stride.
-
-    Attributes:
-        length: samples in a window, even: each of the two instants has half of them.
-        stride: samples from one window to the next.
-    """
-
-    length: int = 50
-    stride: int = 50
-
-    def __post_init__(self) -> None:
-        """Reject lengths that do not divide into two instants."""
-        if self.length < 4 or self.length % INSTANTS:
-            raise ValueError(f"length must be even and at least 4, got {self.length}")
-        if self.stride < 1:
-            raise ValueError(f"stride must be at least 1, got {self.stride}")
-
-    @property
-    def features(self) -> int:
-        """F, the samples of one instant."""
-        return self.length // INSTANTS
-
-
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """N labeled windows: the source of a stream.
+    """N labeled windows: the source of a stream."""
 
-    Attributes:
-        x: `(N, 2 S, C, F)` float32: the sensors of the first instant, then of the second.
-        target: `(N,)` int64, index of the activity; -1 if unknown.
-        source: `(N,)` int64, index of the recording.
-        start: `(N,)` float64, time of the first sample in seconds.
-        skipped: number of recordings shorter than a window.
-    """
-
-    x: Tensor
-    target: Tensor
-    source: Tensor
-    start: Tensor
-    skipped: int = 0
+    x: Tensor  # (N, 2 S, C, F) float32: the sensors of the first instant, then of the second
+    target: Tensor  # (N,) int64, index of the activity; -1 if unknown
+    source: Tensor  # (N,) int64, index of the recording
+    skipped: int = 0  # recordings shorter than a window
 
     def __len__(self) -> int:
         return len(self.x)
@@ -77,45 +43,47 @@ def as_batch(
     """Windows `(B, 2 S, C, F)` as a batch without neighbors: x holds all nodes of a window."""
     unknown = torch.full((len(x),), -1)
     none = Neighbors(x.new_zeros(0, *x.shape[-2:]), torch.zeros(0, dtype=torch.long))
-    return Batch(
-        x,
-        none,
-        unknown if target is None else target,
-        torch.full((len(x),), task),
-        unknown if node is None else node,
-    )
+    target, node = (unknown if part is None else part for part in (target, node))
+    return Batch(x, none, target, torch.full((len(x),), task), node)
+
+
+def check_windows(length: int, stride: int) -> None:
+    """Raise if windows of this length do not divide into two instants, or do not advance."""
+    if length < 4 or length % INSTANTS:
+        raise ValueError(f"length must be even and at least 4, got {length}")
+    if stride < 1:
+        raise ValueError(f"stride must be at least 1, got {stride}")
 
 
 def cut(
-    recordings: Sequence[Recording], activities: Sequence[str], windowing: Windowing, rate: float
+    recordings: Sequence[Recording], activities: Sequence[str], length: int = 50, stride: int = 50
 ) -> Windows:
     """All windows of all recordings, in order; recordings that are too short are skipped.
 
+    `length` samples make a window, half of them each instant; `stride` is from one to the next.
+
     Example:
         >>> one = Recording(np.zeros((120, 5, 9), np.float32), "sitting", "p1")
-        >>> cut([one], ["sitting"], Windowing(50, 25), 25.0).x.shape
+        >>> cut([one], ["sitting"], length=50, stride=25).x.shape
         torch.Size([3, 10, 9, 25])
     """
-    place = {activity: label for label, activity in enumerate(activities)}
-    pieces, targets, sources, starts, skipped = [], [], [], [], 0
+    check_windows(length, stride)
+    label = {activity: number for number, activity in enumerate(activities)}
+    found = []
     for number, recording in enumerate(recordings):
-        first = np.arange(0, len(recording) - windowing.length + 1, windowing.stride)
-        if not len(first):
-            skipped += 1
-            continue
-        pieces.append(nodes(recording.samples, first, windowing.length))
-        targets.append(np.full(len(first), place.get(recording.activity, -1)))
-        sources.append(np.full(len(first), number))
-        starts.append(recording.start + first / rate)
-    if not pieces:
+        first = np.arange(0, len(recording) - length + 1, stride)
+        if len(first):
+            x = torch.from_numpy(nodes(recording.samples, first, length))
+            target = torch.full((len(x),), label.get(recording.activity, -1))
+            found.append((x, target, torch.full_like(target, number)))
+    skipped = len(recordings) - len(found)
+    if not found:
         raise ValueError(
-            f"no recording holds a window of {windowing.length} samples: {skipped} are shorter; "
+            f"no recording holds a window of {length} samples: {skipped} are shorter; "
             "record longer or take shorter windows"
         )
-    x, target, source, start = (
-        torch.from_numpy(np.concatenate(part)) for part in (pieces, targets, sources, starts)
-    )
-    return Windows(x, target, source, start, skipped)
+    x, target, source = (torch.cat(part) for part in zip(*found, strict=True))
+    return Windows(x, target, source, skipped)
 
 
 def join(first: Windows, second: Windows) -> Windows:
@@ -125,7 +93,6 @@ def join(first: Windows, second: Windows) -> Windows:
         torch.cat([first.x, second.x]),
         torch.cat([first.target, second.target]),
         torch.cat([first.source, moved]),
-        torch.cat([first.start, second.start]),
         first.skipped + second.skipped,
     )
 
@@ -142,14 +109,10 @@ def nodes(samples: Array, first: Array, length: int) -> Array:
 def split_in_time(
     data: Recordings, share: float = 0.8, settle: int = 0
 ) -> tuple[Recordings, Recordings]:
-    """The paper's split: train on the first part of each recording, test on the rest.
+    """The paper's split: train on the first share of each recording, test on the rest.
 
-    Cut windows after the split, so that none overlaps both parts.
-
-    Args:
-        data: all recordings.
-        share: fraction of each recording for training.
-        settle: samples to drop at the start of each recording (the paper's code drops 75).
+    Cut windows after the split, so that none overlaps both parts. `settle` samples are dropped at
+    the start of each recording (the paper's code drops 75).
     """
     if not 0 < share < 1:
         raise ValueError(f"share must lie between 0 and 1, got {share}")
@@ -170,21 +133,13 @@ def schedule(
     epochs: int = 1,
     seed: int = 0,
 ) -> Schedule:
-    """Order the windows.
+    """Order the windows that were cut from the recordings of data.
 
-    `regular` shuffles them, several times over: not a stream, but the bound above one. `paper` is
+    `regular` shuffles them, in `epochs` passes: not a stream, but the bound above one. `paper` is
     the order of the paper's code: trial by trial, subject by subject, activities cycling; a task
     is a subject's trial. `class` brings all of one activity, then the next, in random order of
     activities, each shuffled. `subject` brings one person after the other with all activities
     shuffled, as a data set of a new user would come.
-
-    Args:
-        scenario: one of the four.
-        windows: cut from the recordings of data.
-        data: their recordings.
-        batch_size: windows that come together.
-        epochs: passes of `regular`, each a task; streams pass once.
-        seed: of all that is random.
     """
     if scenario not in SCENARIOS:
         raise ValueError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
@@ -203,17 +158,14 @@ def schedule(
             "subject": recording.subject,
         }[scenario]
         members.setdefault(name, []).append(number)
-    if scenario == "paper":
-        names = sorted(members, key=_natural)
-    else:
-        names = [list(members)[i] for i in rng.permutation(len(members))]
     groups = {}
-    for name in names:
-        if scenario == "paper":  # activities in their order, windows in the order of time
+    if scenario == "paper":  # activities in their order, windows in the order of time
+        for name in sorted(members, key=_natural):
             kind = {n: data.activities.index(data.recordings[n].activity) for n in members[name]}
             mine = sorted(kind, key=kind.__getitem__)
             groups[name] = torch.cat([(windows.source == n).nonzero()[:, 0] for n in mine])
-        else:
+    else:
+        for name in [list(members)[i] for i in rng.permutation(len(members))]:
             chosen = torch.isin(windows.source, torch.tensor(members[name]))
             groups[name] = shuffled(chosen.nonzero()[:, 0], rng)
     return Schedule.from_groups(groups, batch_size)

@@ -9,21 +9,19 @@ import torch
 from scipy.io import savemat
 
 from evergraph.apps.action.csv_stream import PipeReader, Rows, parse_header, read_file
-from evergraph.apps.action.generate import Settings, generate
-from evergraph.apps.action.published import (
+from evergraph.apps.action.recording import Layout, Recording, Recordings, generate
+from evergraph.apps.action.resample import Resampler, check_rate, fill
+from evergraph.apps.action.sources import (
     WARD_CHANNELS,
     WARD_SENSORS,
     WARD_SETTLE,
-    fill,
+    load,
     read_dsads_npz,
     read_dsads_text,
+    read_folder,
     read_ward_raw,
 )
-from evergraph.apps.action.recording import Layout, Recording, Recordings
-from evergraph.apps.action.resample import Resampler, check_rate
-from evergraph.apps.action.sources import load, read_folder
 from evergraph.apps.action.windows import (
-    Windowing,
     as_batch,
     cut,
     join,
@@ -89,7 +87,7 @@ def test_converted_ward(tmp_path):
     assert (one.subject, one.activity, one.trial, two.trial) == ("s4", "ReLi", 1, 6)
     np.testing.assert_allclose(one.samples[7, 3], data[3, 2, 0][7, 15:20], rtol=1e-6)
     train, _ = split_in_time(found, settle=WARD_SETTLE)
-    windows = cut(train.recordings, found.activities, Windowing(50, 1), 30.0)
+    windows = cut(train.recordings, found.activities, 50, 1)
     assert windows.skipped == 1, "a trial shorter than a window is counted and left out"
     assert len(windows) == 100 - 49
 
@@ -212,6 +210,20 @@ def test_nulls_of_parquet_are_missing_values(tmp_path):
     _, block = read_file(tmp_path / "x.parquet")
     np.testing.assert_array_equal(block.values, [[np.nan], [2.0]])
     assert block.labels == ["", "sit"]
+
+
+def test_numbers_of_parquet_may_be_integers_or_text(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"time": [0, 1, 2**60], "arm.x": ["1", " 2.5 ", ""], "arm.y": [1, None, 2**60 + 1]}
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet", row_group_size=2)
+    _, block = read_file(tmp_path / "x.parquet")
+    np.testing.assert_array_equal(block.time, [0, 1, 2.0**60])
+    np.testing.assert_array_equal(block.values, [[1, 1], [2.5, np.nan], [np.nan, 2.0**60]])
+    columns["time"] = np.array([0, 1, 2], dtype="datetime64[s]")
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="row 1: time must be a number of seconds"):
+        read_file(tmp_path / "x.parquet")
 
 
 def test_gaps_and_lost_sensors_are_cut_out_and_reported(tmp_path):
@@ -350,7 +362,7 @@ def test_no_window_crosses_the_cut():
     samples = np.arange(1000, dtype=np.float32).reshape(-1, 1, 1)
     data = Recordings(Layout(("s",), ("c",), 25.0), (Recording(samples, "a", "p"),), ("a",), "x")
     train, test = split_in_time(data, share=0.8, settle=100)
-    one, two = (cut(p.recordings, ("a",), Windowing(50, 1), 25.0).x for p in (train, test))
+    one, two = (cut(p.recordings, ("a",), 50, 1).x for p in (train, test))
     assert one.min() == 100
     assert one.max() == 819
     assert two.min() == 820
@@ -364,16 +376,16 @@ def test_too_short_for_any_window():
     with pytest.raises(
         ValueError, match="no recording holds a window of 50 samples: 1 are shorter"
     ):
-        cut([short], ["a"], Windowing(50, 10), 25.0)
+        cut([short], ["a"], 50, 10)
     for bad in ({"length": 51}, {"length": 2}, {"stride": 0}):
         with pytest.raises(ValueError, match="must be"):
-            Windowing(**bad)
+            cut([short], ["a"], **bad)
 
 
 @pytest.fixture(scope="module")
 def streamed():
-    data = generate(Settings(activities=4, subjects=3, trials=2, seconds=12, sensors=2, channels=2))
-    return data, cut(data.recordings, data.activities, Windowing(50, 25), 25.0)
+    data = generate(activities=4, subjects=3, trials=2, seconds=12, sensors=2, channels=2)
+    return data, cut(data.recordings, data.activities, 50, 25)
 
 
 def test_the_paper_s_stream_cycles_through_activities(streamed):
@@ -385,7 +397,7 @@ def test_the_paper_s_stream_cycles_through_activities(streamed):
     assert kinds == sorted(kinds)
     labels = [data.recordings[n].activity for n in visits]
     assert labels == list(data.activities) * 6
-    assert (windows.start[order].diff()[windows.source[order].diff() == 0] > 0).all()
+    assert (order.diff()[windows.source[order].diff() == 0] > 0).all(), "in the order of time"
 
 
 @pytest.mark.parametrize(("scenario", "tasks"), [("class", 4), ("subject", 3), ("regular", 2)])
@@ -448,7 +460,7 @@ def test_joined_windows_keep_their_order_and_their_recordings(streamed):
     first, second = (
         replace(
             windows,
-            **{name: getattr(windows, name)[part] for name in ("x", "target", "start")},
+            **{name: getattr(windows, name)[part] for name in ("x", "target")},
             source=windows.source[part] - windows.source[part][0],
         )
         for part in (slice(half), slice(half, None))
@@ -467,12 +479,12 @@ def test_batches_carry_no_neighbors():
 
 
 def test_generated_streams_follow_their_seed():
-    one, two, other = generate(), generate(), generate(Settings(seed=1))
+    one, two, other = generate(), generate(), generate(seed=1)
     np.testing.assert_array_equal(one.recordings[5].samples, two.recordings[5].samples)
     assert not np.array_equal(one.recordings[5].samples, other.recordings[5].samples)
-    assert generate(Settings(activities=10)).activities[-1] == "activity10"
+    assert generate(activities=10).activities[-1] == "activity10"
     with pytest.raises(ValueError, match="subjects must be at least 1"):
-        generate(Settings(subjects=0))
+        generate(subjects=0)
 
 
 def test_recordings_know_their_subjects():

@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch.nn.functional import leaky_relu
 
-from evergraph.apps.action.network import NETWORKS, neighborhoods, network
-from evergraph.apps.action.preprocessing import (
+from evergraph.apps.action.network import (
+    NETWORKS,
     Augmentation,
     Standardize,
+    neighborhoods,
+    network,
     rotations,
     signals,
     triples,

@@ -3,16 +3,15 @@
 import pytest
 
 from benchmarks.action_stream import _lines, pipe, teach
-from evergraph.apps.action.generate import Settings as Made
-from evergraph.apps.action.generate import generate
 from evergraph.apps.action.recognizer import RecognizerConfig
+from evergraph.apps.action.recording import generate
 
 QUICK = RecognizerConfig(model="mlp", length=20, stride=10, epochs=6)
 
 
 @pytest.fixture(scope="module")
 def data():
-    return generate(Made(sensors=2, channels=3, activities=3, subjects=2, trials=1, seconds=30))
+    return generate(sensors=2, channels=3, activities=3, subjects=2, trials=1, seconds=30)
 
 
 def test_a_lesson_from_one_recording(data):

@@ -10,10 +10,9 @@ import torch
 from typer.testing import CliRunner
 
 from benchmarks.action import cost
-from evergraph.apps.action.generate import Settings as Made
-from evergraph.apps.action.generate import generate
 from evergraph.apps.action.online import Follower, follow
 from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
+from evergraph.apps.action.recording import generate
 from evergraph.apps.action.windows import nodes
 from evergraph.cli import app
 from evergraph.evaluate.figures import confusion_matrix
@@ -32,7 +31,6 @@ from experiments.action import (
     search_subjects,
 )
 
-SMALL = Made(sensors=2, channels=2, activities=3, subjects=2, trials=1, seconds=20.0, noise=0.2)
 QUICK = RecognizerConfig(length=20, stride=10, batch_size=20, epochs=4, memory=400)
 
 
@@ -45,7 +43,9 @@ def quick(data, activities=None, **changes):
 
 @pytest.fixture(scope="module")
 def data():
-    return generate(SMALL)
+    return generate(
+        sensors=2, channels=2, activities=3, subjects=2, trials=1, seconds=20.0, noise=0.2
+    )
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_unknown_activities_are_named(data):
     with pytest.raises(ValueError, match="'lying'; teach them first"):
         recognizer.evaluate(data.recordings)
     with pytest.raises(ValueError, match="must have 2 sensors"):
-        recognizer.evaluate(generate(Made(sensors=3, channels=2, seconds=4)).recordings[:1])
+        recognizer.evaluate(generate(sensors=3, channels=2, seconds=4).recordings[:1])
 
 
 @pytest.mark.parametrize("keep", [0, 100, -10])
@@ -119,6 +119,12 @@ def test_a_truncated_model_folder_is_refused_and_left_alone(model, tmp_path, kee
     with pytest.raises(ValueError, match="not whole and was left as it is"):
         Recognizer.load(tmp_path)
     assert (tmp_path / FILE).read_bytes() == whole[:keep]
+
+
+def test_windows_that_cannot_be_cut_are_refused_before_training(data):
+    for bad in ({"length": 2}, {"length": 51}, {"stride": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
+            Recognizer(data.layout, config=RecognizerConfig(**bad))
 
 
 def test_no_model_folder(tmp_path):
@@ -295,7 +301,7 @@ def test_validation_never_sees_the_test_part(data):
         divide(Config(split="subjects"), data)
 
 
-SUBJECTS = generate(Made(sensors=1, channels=1, activities=1, subjects=3, trials=1, seconds=4))
+SUBJECTS = generate(sensors=1, channels=1, activities=1, subjects=3, trials=1, seconds=4)
 
 
 def test_a_recognizer_that_augments_its_windows_is_saved_as_such(tmp_path):
@@ -315,7 +321,7 @@ def test_method_must_fit(data):
 
 
 def test_settings_for_people_left_out_come_from_others(monkeypatch):
-    eight = generate(Made(sensors=1, channels=1, activities=2, subjects=8, trials=1, seconds=8))
+    eight = generate(sensors=1, channels=1, activities=2, subjects=8, trials=1, seconds=8)
     learned_from = []
 
     def spy(config, data, seed, follow, ready):
@@ -358,7 +364,7 @@ def test_people_left_out_get_what_was_best_for_them_on_average(data):
         trial(first, second, True, 0.8), trial(first, ["p5", "p6"], True, 0.8),
         trial(second, first, False, 0.7), trial(second, first, True, 0.6),
     ]  # fmt: skip
-    eight = generate(Made(sensors=1, channels=1, activities=1, subjects=8, trials=1, seconds=4))
+    eight = generate(sensors=1, channels=1, activities=1, subjects=8, trials=1, seconds=4)
     made = cells(("subjects",), of_pairs=best_for_subjects(trials))
     cell = next(c for c in made if c.config.model == "fgn")
     configs = [cell.config_of(number, eight)[0] for number in range(3)]
@@ -387,7 +393,7 @@ def test_rates_are_searched_on_the_stream_with_the_same_trials_for_all(data, mon
 
 
 def test_tables_go_on_where_they_were_stopped(data, tmp_path):
-    four = generate(Made(sensors=2, channels=2, activities=2, subjects=8, trials=1, seconds=8))
+    four = generate(sensors=2, channels=2, activities=2, subjects=8, trials=1, seconds=8)
     plan = [
         cell
         for cell in cells(("lifelong", "subjects", "class"), seeds=2, **TINY)
@@ -605,6 +611,25 @@ def test_sensors_that_only_some_files_have_are_noted(tmp_path):
     told = invoke("action", "train", folder, "--out", tmp_path / "m", *SMALL_TRAINING)
     assert told.exit_code == 0, told.output
     assert "b-bob.csv: left out, as not in a-ann.csv: leg" in json.loads(told.stdout)["notes"]
+
+
+def test_a_lesson_may_be_named_and_may_be_a_folder(tmp_path):
+    folder = own_recordings(tmp_path / "own", ["walk-ann.csv", "run-ann.csv"])
+    model = tmp_path / "m"
+    assert invoke("action", "train", folder, "--out", model, *SMALL_TRAINING).exit_code == 0
+    more = own_recordings(tmp_path / "more", ["x-ann.csv", "y-bob.csv"], sensors=("leg", "arm"))
+    text = (more / "x-ann.csv").read_text().split("\n")
+    unlabeled = "\n".join([f"{text[0]},activity", *(f"{row}," for row in text[1:])])
+    (more / "x-ann.csv").write_text(unlabeled)
+    refused = invoke("action", "learn", model, more)
+    assert refused.exit_code == 2
+    assert "x-ann.csv has rows without an activity" in " ".join(refused.output.split())
+    for lesson, count in ((more / "x-ann.csv", 1), (more, 2)):
+        told = invoke("action", "learn", model, lesson, "--activity", "jump", "--json")
+        assert told.exit_code == 0, told.output
+        found = json.loads(told.stdout)
+        assert (found["recordings"], found["activities"]) == (count, ["run", "walk", "jump"])
+        assert "x-ann.csv: left out, as not in the model: leg" in found["notes"]
 
 
 def test_odd_names_and_places(tmp_path):
