@@ -221,14 +221,18 @@ class Trees(Method):
         self.items.append(batch)
         self.forest = None
 
+    @property
+    def ready(self) -> bool:
+        """Whether the trees know all items."""
+        return self.forest is not None
+
     def prepare(self, learner: Learner) -> None:
         """Fit the trees, in an order that does not depend on the stream."""
-        if self.forest is None:
-            every = concatenate(self.items)
-            every = every.select(every.node.argsort())
-            trees = require("sklearn.ensemble", "action").ExtraTreesClassifier
-            forest = trees(n_estimators=200, random_state=self.seed)
-            self.forest = forest.fit(_flat(every), every.target.numpy())
+        every = concatenate(self.items)
+        every = every.select(every.node.argsort())
+        trees = require("sklearn.ensemble", "action").ExtraTreesClassifier
+        forest = trees(n_estimators=200, random_state=self.seed)
+        self.forest = forest.fit(_flat(every), every.target.numpy())
 
     def predictor(self, learner: Learner) -> Predictor:
         """The share of trees for each class."""
