@@ -16,20 +16,7 @@ from evergraph.learn.tasks import Classification, LinkPrediction, Regression, Ta
 from evergraph.learn.training import Training
 
 __all__ = [
-    "MEMORIES",
-    "AgeQuota",
-    "CheckpointError",
-    "ClassBalanced",
-    "Classification",
-    "Learner",
-    "LinkPrediction",
-    "Memory",
-    "Method",
-    "Regression",
-    "Reservoir",
-    "Rule",
-    "Slots",
-    "Task",
-    "Training",
-    "UniformEviction",
-]
+    "MEMORIES", "AgeQuota", "CheckpointError", "ClassBalanced", "Classification", "Learner",
+    "LinkPrediction", "Memory", "Method", "Regression", "Reservoir", "Rule", "Slots", "Task",
+    "Training", "UniformEviction",
+]  # fmt: skip

@@ -46,8 +46,8 @@ class Task(Protocol):
         ...
 
     def groups(self, target: Tensor) -> list[int]:
-        """A number for each target: items with the same one are kept in balance."""
-        return [0] * len(target)
+        """A number for each target, items with the same one are kept in balance: the labels."""
+        return [0] * len(target) if target.is_floating_point() else list(target.tolist())
 
     def state(self) -> dict[str, Any]:
         """All that is needed to resume, as JSON can hold it."""
@@ -122,11 +122,6 @@ class Classification(Task):
     def measure(self, output: Tensor, target: Tensor) -> float:
         """Accuracy."""
         return float((self.decode(output) == target).double().mean())
-
-    def groups(self, target: Tensor) -> list[int]:
-        """The labels."""
-        found: list[int] = target.tolist()
-        return found
 
     def state(self) -> dict[str, Any]:
         """The classes in their order."""
@@ -226,8 +221,3 @@ class LinkPrediction(Task):
             return float("nan")
         above = rank[target == 1].sum() - positive * (positive + 1) / 2
         return float(above / (positive * negative))
-
-    def groups(self, target: Tensor) -> list[int]:
-        """Links and others."""
-        found: list[int] = target.tolist()
-        return found

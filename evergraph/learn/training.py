@@ -122,6 +122,16 @@ class Optimizer:
         return old
 
 
+def gradients(model: nn.Module, value: Tensor) -> dict[str, Tensor]:
+    """The gradient of a value with respect to every parameter, dense, by name."""
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    found = torch.autograd.grad(value, parameters, allow_unused=True)
+    return {
+        name: torch.zeros_like(p) if g is None else (g.to_dense() if g.is_sparse else g)
+        for name, p, g in zip(names, parameters, found, strict=True)
+    }
+
+
 def padded(value: Tensor, like: Tensor) -> Tensor:
     """Pad a tensor with zeros at its ends to the shape of another of as many axes."""
     missing = [n - o for n, o in zip(like.shape, value.shape, strict=True)]
