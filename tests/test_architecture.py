@@ -35,7 +35,7 @@ ORDER = {
         ["equations"],
         ["compiled"],
         ["neighborhoods", "ops"],
-        ["support", "activation"],
+        ["support"],
         ["dense", "rank_one", "fused"],
         ["lean", "build"],
         ["embedding"],
@@ -49,10 +49,7 @@ ORDER = {
         ["baselines"],
     ],
     "learn": [["checkpoint", "memory", "training", "tasks"], ["learner"], ["methods"]],
-    "learn/methods": [
-        ["gradients"],
-        ["agem", "analytic", "consolidation", "der", "finetune", "gem", "joint", "lwf", "replay"],
-    ],
+    "learn/methods": [["analytic", "consolidation", "distillation", "gem", "replay"]],
     "evaluate": [
         ["metrics", "evidence", "figures", "presets", "protocols"],
         ["run"],

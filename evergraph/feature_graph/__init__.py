@@ -22,22 +22,7 @@ from evergraph.feature_graph.rank_one import RankOneGraph
 from evergraph.feature_graph.support import Support, SupportGraph
 
 __all__ = [
-    "DenseGraph",
-    "FeatureGraph",
-    "LeanGraph",
-    "Neighborhoods",
-    "Normalization",
-    "Packed",
-    "Places",
-    "RankOneGraph",
-    "Support",
-    "SupportGraph",
-    "Table",
-    "condense",
-    "feature_adjacency",
-    "feature_graph",
-    "neighborhood_mean",
-    "normalize",
-    "propagate",
-    "sgnroot",
-]
+    "DenseGraph", "FeatureGraph", "LeanGraph", "Neighborhoods", "Normalization", "Packed", "Places",
+    "RankOneGraph", "Support", "SupportGraph", "Table", "condense", "feature_adjacency",
+    "feature_graph", "neighborhood_mean", "normalize", "propagate", "sgnroot",
+]  # fmt: skip

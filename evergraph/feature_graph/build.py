@@ -9,7 +9,7 @@ from torch import Tensor
 
 from evergraph.feature_graph import ops
 from evergraph.feature_graph.dense import DenseGraph
-from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
+from evergraph.feature_graph.equations import Normalization, check_normalization
 from evergraph.feature_graph.rank_one import RankOneGraph
 from evergraph.feature_graph.support import Arrays, SupportGraph, fixed_arrays
 from evergraph.graph.neighbors import Features, Neighbors, check_items
@@ -54,9 +54,7 @@ def feature_graph(
                 [1., 0., 0., 1.],
                 [2., 1., 1., 2.]])
     """
-    if normalization not in NORMALIZATIONS:
-        names = ", ".join(NORMALIZATIONS)
-        raise ValueError(f"normalization must be one of {names}, got {normalization!r}")
+    check_normalization(normalization)
     check_items(x, neighbors, hops)
     return build(x, neighbors, hops, directed, normalization, dtype or _compute_type(x), form)
 

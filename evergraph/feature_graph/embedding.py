@@ -7,12 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from evergraph.feature_graph import (
-    Normalization,
-    condense,
-    feature_graph,
-    neighborhood_mean,
-)
+from evergraph.feature_graph import Normalization, condense, feature_graph, neighborhood_mean
 from evergraph.graph.neighbors import Features, Neighbors
 from evergraph.graph.rows import SparseRows
 

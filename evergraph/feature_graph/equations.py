@@ -15,6 +15,12 @@ Normalization = Literal["none", "row", "column", "symmetric"]
 NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
 
 
+def check_normalization(how: str) -> None:
+    """Reject an unknown normalization."""
+    if how not in NORMALIZATIONS:
+        raise ValueError(f"normalization must be one of {', '.join(NORMALIZATIONS)}, got {how!r}")
+
+
 def sgnroot(x: Tensor) -> Tensor:
     """The square root that keeps the sign: `sgnroot(x) = sign(x) · sqrt(|x|)`, with Eq. (4).
 
@@ -29,12 +35,7 @@ def sgnroot(x: Tensor) -> Tensor:
 
 
 def mean_coefficient(weight: Tensor, count: Tensor) -> Tensor:
-    """The share of one neighbor in the mean of its neighborhood, Eq. (5): `w / |N_k|`.
-
-    Args:
-        weight: edge weights, any shape.
-        count: `|N_k|`, which broadcasts against weight.
-    """
+    """The share of one neighbor in the mean of its neighborhood, Eq. (5): `w / |N_k|`."""
     return weight / count
 
 
@@ -66,9 +67,7 @@ def normalize(adjacency: Tensor, how: Normalization = "symmetric") -> Tensor:
     """Scale an adjacency by its absolute row and column sums; empty rows and columns stay 0.
 
     `row` divides by the row sums, `column` by the column sums, `symmetric` by the root of both,
-    as GCN does. The default is `symmetric`: it bounds the spectral norm by 1 and keeps an
-    undirected graph undirected. `row` would erase how often the neighbors have a word: on
-    binary features, all features that only neighbors have come out as exactly 1.
+    as GCN does, which bounds the spectral norm by 1 and keeps an undirected graph undirected.
 
     Args:
         adjacency: `(*, F, F)`.
@@ -79,8 +78,7 @@ def normalize(adjacency: Tensor, how: Normalization = "symmetric") -> Tensor:
         tensor([[0., 1.],
                 [0., 0.]])
     """
-    if how not in NORMALIZATIONS:
-        raise ValueError(f"normalization must be one of {', '.join(NORMALIZATIONS)}, got {how!r}")
+    check_normalization(how)
     size = adjacency.abs()
     row, column = size.sum(-1, keepdim=True), size.sum(-2, keepdim=True)
     row, column = row.masked_fill(row == 0, 1), column.masked_fill(column == 0, 1)

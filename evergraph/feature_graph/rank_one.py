@@ -33,11 +33,7 @@ class RankOneGraph:
 
     @classmethod
     def build(
-        cls,
-        x: Tensor | SparseRows,
-        neighbors: Neighbors,
-        hops: int,
-        normalization: Normalization,
+        cls, x: Tensor | SparseRows, neighbors: Neighbors, hops: int, normalization: Normalization
     ) -> RankOneGraph:
         """The factors of Eqs. (4)-(5), normalized, from x `(*, C, F)` or sparse rows."""
         support = None

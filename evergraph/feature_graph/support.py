@@ -188,7 +188,10 @@ class SupportGraph:
             compiled = ops.supports(x.values)
         learned = neighbors.weight is not None and neighbors.weight.requires_grad
         if compiled and not learned:
-            return cls._fixed(x, neighbors, hops, normalization)
+            fixed = fixed_arrays(x, neighbors, hops, normalization)
+            feature, ptr, width, offset, values, position, hat = map(torch.from_numpy, fixed)
+            support = Support(feature, ptr, width, offset, position, x.num_features)
+            return cls(values.unsqueeze(0), support, neighbors, hat, compiled=True)
         support, values = find_support(x, neighbors)
         m = support_mean(support, neighbors, hops)
         if compiled:
@@ -197,15 +200,6 @@ class SupportGraph:
         else:
             hat = _torch_adjacency(values, m, support, normalization)
         return cls(values.unsqueeze(0), support, neighbors, hat, compiled)
-
-    @classmethod
-    def _fixed(
-        cls, x: SparseRows, neighbors: Neighbors, hops: int, normalization: Normalization
-    ) -> SupportGraph:
-        found = fixed_arrays(x, neighbors, hops, normalization)
-        feature, ptr, width, offset, values, position, hat = (torch.from_numpy(a) for a in found)
-        support = Support(feature, ptr, width, offset, position, x.num_features)
-        return cls(values.unsqueeze(0), support, neighbors, hat, compiled=True)
 
     @property
     def arrays(self) -> Arrays:
