@@ -37,6 +37,12 @@ class Neighborhood:
     def __len__(self) -> int:
         return self.owner.shape[0]
 
+    def to(self, device: torch.device) -> Neighborhood:
+        """The same on another device."""
+        weight = None if self.weight is None else self.weight.to(device)
+        nodes, owner, hop = (t.to(device) for t in (self.nodes, self.owner, self.hop))
+        return Neighborhood(nodes, owner, hop, weight)
+
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
@@ -96,7 +102,6 @@ def walk(
     weight: Floats | None,
     nodes: Ints,
     hops: int,
-    *,
     cap: int | None,
     self_loops: bool,
     visible: Callable[[Ints, Ints], Bools] | None,
@@ -106,18 +111,8 @@ def walk(
 
     Hop k holds the nodes at distance exactly k. The search itself is never thinned: `cap` draws
     among all nodes of a hop with equal chances, so that a drawn node is where the graph says.
-
-    Args:
-        adjacency: the graph, N nodes.
-        weight: `(E,)` or `(E, W)` edge weights; that of a path is the product along it, of
-            several shortest paths the one through the lowest node numbers.
-        nodes: `(B,)` node numbers.
-        hops: K.
-        cap: at most so many neighbors per node and hop, the self loop among them.
-        self_loops: whether a node is its own neighbor at hop 1, with weight 1.
-        visible: tells for pairs of owner and node whether the owner may see the node. What it
-            may not see is not walked through either.
-        generator: draws for `cap`; used only for hops that hold more nodes than that.
+    `Graph.neighborhood` describes the arguments; `visible` tells for pairs of owner and node
+    whether the owner may see the node, and what it may not see is not walked through either.
     """
     num_nodes = len(adjacency.start) - 1
     ones = None if weight is None else np.ones((len(nodes), *weight.shape[1:]), weight.dtype)
@@ -176,14 +171,11 @@ def _draw(owner: Ints, limit: int, generator: torch.Generator) -> Bools:
 def _pack(found: list[_Reached], number: list[Ints]) -> Neighborhood:
     owner = np.concatenate([part.owner for part in found])
     order = np.argsort(owner, kind="stable")
-    nodes = np.concatenate([part.node for part in found])[order]
-    hop = np.concatenate(number)[order]
+    nodes, hop = np.concatenate([part.node for part in found]), np.concatenate(number)
     paths = [part.path for part in found if part.path is not None]
     weight = torch.from_numpy(np.concatenate(paths)[order]) if paths else None
-    owner = owner[order]
-    return Neighborhood(
-        torch.from_numpy(nodes), torch.from_numpy(owner), torch.from_numpy(hop), weight
-    )
+    a, b, c = (torch.from_numpy(part[order]) for part in (nodes, owner, hop))
+    return Neighborhood(a, b, c, weight)
 
 
 def smoothing(adjacency: Adjacency) -> sparse.csr_array:

@@ -4,7 +4,6 @@ from evergraph.stream.batch import Batch, concatenate
 from evergraph.stream.continuum import (
     Continuum,
     OrderConfig,
-    class_orders,
     link_continuum,
     node_continuum,
     validation_split,
@@ -13,17 +12,6 @@ from evergraph.stream.schedule import Schedule
 from evergraph.stream.source import NeighborConfig, NodeSource, PairSource, Source
 
 __all__ = [
-    "Batch",
-    "Continuum",
-    "NeighborConfig",
-    "NodeSource",
-    "OrderConfig",
-    "PairSource",
-    "Schedule",
-    "Source",
-    "class_orders",
-    "concatenate",
-    "link_continuum",
-    "node_continuum",
-    "validation_split",
-]
+    "Batch", "Continuum", "NeighborConfig", "NodeSource", "OrderConfig", "PairSource", "Schedule",
+    "Source", "concatenate", "link_continuum", "node_continuum", "validation_split",
+]  # fmt: skip

@@ -49,11 +49,6 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.batches)
 
-    @property
-    def num_items(self) -> int:
-        """How many items come in all, repeats included."""
-        return sum(map(len, self.batches))
-
     def ends_task(self, position: int) -> bool:
         """Whether the batch at this position is the last of its task."""
         last = position + 1 == len(self)
@@ -75,21 +70,11 @@ def by_class(
     index: Tensor,
     labels: Tensor,
     rng: np.random.Generator,
-    *,
     order: Sequence[int] | None = None,
     classes_per_task: int = 1,
     epochs: int = 1,
 ) -> dict[str, Tensor]:
-    """The items of one class, or of a few, after those of the other.
-
-    Args:
-        index: the items.
-        labels: the class of every item of the source.
-        rng: of the order inside a task.
-        order: the classes in the order in which they come; by label if None.
-        classes_per_task: how many come together.
-        epochs: passes over each task.
-    """
+    """The items of one class, or of a few, after those of the other; see `OrderConfig`."""
     index = shuffled(index, rng)
     mine = labels[index]
     present = mine.unique().tolist()

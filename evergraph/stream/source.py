@@ -128,16 +128,9 @@ class NodeSource:
             reached = self.length if position is None else position
             before = math.nextafter(float(reached), -1.0)  # batch `position` is yet to come
             now = torch.full((len(index),), before, dtype=torch.float64)
-        draw = int(index[0]) if len(index) else 0  # the same items draw the same neighbors
-        found = self.neighbor_config.find(self.graph, index, draw, self.arrival, now)
-        features = rows(self.graph, found.nodes)
-        return Batch(
-            x=rows(self.graph, index),
-            neighbors=Neighbors(features, found.owner, found.hop, found.weight),
-            target=self.targets[index],
-            task=torch.full((len(index),), task),
-            node=index,
-        )
+        around = self.neighbor_config.find(self.graph, index, _draw(index), self.arrival, now)
+        x, neighbors = rows(self.graph, index), _packed(self.graph, around)
+        return Batch(x, neighbors, self.targets[index], torch.full((len(index),), task), index)
 
 
 @dataclass(frozen=True)
@@ -168,18 +161,10 @@ class PairSource:
         """Pairs as self-contained items of two nodes, `(B, 2, C, F)` or two sparse rows each."""
         ends = self.pairs[:, index].T.flatten()
         graph = self._visible(index)
-        draw = int(index[0]) if len(index) else 0
-        found = self.neighbor_config.find(graph, ends, draw)
-        x, around = rows(graph, ends), rows(graph, found.nodes)
-        if isinstance(x, Tensor):
-            x = x.unflatten(0, (-1, 2))
-        return Batch(
-            x=x,
-            neighbors=Neighbors(around, found.owner, found.hop, found.weight),
-            target=self.targets[index],
-            task=torch.full((len(index),), task),
-            node=index,
-        )
+        neighbors = _packed(graph, self.neighbor_config.find(graph, ends, _draw(index)))
+        x = rows(graph, ends)
+        x = x.unflatten(0, (-1, 2)) if isinstance(x, Tensor) else x
+        return Batch(x, neighbors, self.targets[index], torch.full((len(index),), task), index)
 
     def _visible(self, index: Tensor) -> Graph:
         """The graph without the edges asked for, and without those that come later."""
@@ -200,3 +185,12 @@ def rows(graph: Graph, nodes: Tensor) -> Features:
     """The features of nodes with a channel axis, `(N, C, F)`, or as sparse rows."""
     found = graph.features[nodes]
     return found if isinstance(found, SparseRows) or found.dim() == 3 else found.unsqueeze(1)
+
+
+def _draw(index: Tensor) -> int:
+    """A number from which the same items draw the same neighbors."""
+    return int(index[0]) if len(index) else 0
+
+
+def _packed(graph: Graph, found: Neighborhood) -> Neighbors:
+    return Neighbors(rows(graph, found.nodes), found.owner, found.hop, found.weight)
