@@ -115,11 +115,7 @@ def _groups(config: Config, todo: list[dict[str, Any]]) -> list[list[dict[str, A
 
 
 def _trial(
-    config: Config,
-    scenario: Scenario,
-    group: list[dict[str, Any]],
-    dataset: Dataset,
-    seed: int,
+    config: Config, scenario: Scenario, group: list[dict[str, Any]], dataset: Dataset, seed: int
 ) -> list[float]:
     """The accuracy of each of a group on the validation nodes of one seed."""
     trial = replace(config, scenario=scenario, settings={**START, **group[0]})
