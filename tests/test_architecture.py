@@ -17,7 +17,7 @@ ROOT = Path(evergraph.__file__).parent
 # The way of an item. What shares a line are siblings.
 ORDER = {
     "": [
-        ["extras"],
+        ["checks", "extras"],
         ["graph"],
         ["stream"],
         ["feature_graph"],

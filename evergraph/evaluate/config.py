@@ -1,4 +1,4 @@
-"""What decides a run on a graph: its configuration, and the stream and learner made of it."""
+"""The configuration of a run on a graph, and the stream and learner built from it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_one_of
 from evergraph.evaluate.presets import preset
 from evergraph.evaluate.protocols import PROTOCOLS, Protocol
 from evergraph.evaluate.run import Report, run
@@ -91,10 +92,7 @@ class Config:
             ("method", METHODS), ("memory_rule", MEMORIES), ("model", MODELS),
             ("protocol", PROTOCOLS),
         ):  # fmt: skip
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-                )
+            check_one_of(name, getattr(self, name), known)
         for name in self.settings:
             if name not in SETTINGS:
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""Pictures of results, in colors that color-blind eyes can tell apart (Okabe and Ito)."""
+"""Figures of results, in the color-blind safe palette of Okabe and Ito."""
 
 from __future__ import annotations
 

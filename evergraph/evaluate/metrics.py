@@ -1,4 +1,4 @@
-"""How much was learned and how much was forgotten, from the accuracy matrix.
+"""Accuracy and forgetting, from the accuracy matrix.
 
 `matrix[t, j]` is the accuracy on test group j after task t; NaN where it was not measured. T
 tasks make T rows; group j holds the test items of task j's classes.

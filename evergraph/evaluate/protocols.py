@@ -1,4 +1,4 @@
-"""The field's protocols: how data is cut and counted so that results can be read side by side.
+"""Evaluation protocols of the field: splits and measures that make results comparable.
 
 `cglb` is the class-incremental setting of CGLB without edges between tasks: two classes a task in
 the order of their labels, 60 / 20 / 20 % of every class for training, validation and test, many

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,43 +112,21 @@ def run(
             assert checkpoint is not None
             record = Record(**learner.load(checkpoint)["current"])
             pending = None
-        saver = None
-        if checkpoint is not None:
-            done = [asdict(r) for r in records]
-            saver = Saver(checkpoint, every, {"config": dict(config), "seeds": [*seeds]}, done)
-        _follow(stream, learner, record, saver, partial(report, number), scorer, balanced)
+        extra = {"config": dict(config), "seeds": [*seeds], "records": [*map(asdict, records)]}
+        saved = time.monotonic()
+        for seen in _one_pass(stream, learner, record, scorer, balanced):
+            report(number, seen, record.curve[-1][1] if record.curve else float("nan"))
+            if checkpoint is not None and time.monotonic() - saved >= every:
+                learner.save(checkpoint, {**extra, "current": asdict(record)})
+                saved = time.monotonic()
         records.append(record)
     return {**summarize(config, records), "groups": list(stream.group_names)}
 
 
-@dataclass
-class Saver:
-    """Saves a learner and what is known so far, not more often than every so many seconds."""
-
-    path: Path
-    every: float
-    extra: dict[str, Any]
-    records: list[dict[str, Any]]
-    last: float = field(default_factory=time.monotonic)
-
-    def __call__(self, learner: Learner, record: Record) -> None:
-        """Save if it is time."""
-        if time.monotonic() - self.last >= self.every:
-            extra = {**self.extra, "records": self.records, "current": asdict(record)}
-            learner.save(self.path, extra)
-            self.last = time.monotonic()
-
-
-def _follow(
-    stream: Continuum,
-    learner: Learner,
-    record: Record,
-    save: Saver | None,
-    report: Callable[[int, float], None],
-    scorer: Scorer,
-    balanced: bool,
-) -> None:
-    """One pass over a stream from where the learner stands."""
+def _one_pass(
+    stream: Continuum, learner: Learner, record: Record, scorer: Scorer, balanced: bool
+) -> Iterator[int]:
+    """One pass over a stream from where the learner stands; yields the items seen so far."""
     schedule = stream.schedule
     seen = sum(map(len, schedule.batches[: learner.position]))
     step = max(len(stream) // CURVE_POINTS, 1)
@@ -175,9 +152,7 @@ def _follow(
         record.test_seconds += middle - start + time.perf_counter() - after
         kept = learner.method.nbytes + (0 if learner.memory is None else learner.memory.nbytes)
         record.memory_bytes = max(record.memory_bytes, kept)
-        report(seen, record.curve[-1][1] if record.curve else float("nan"))
-        if save is not None:
-            save(learner, record)
+        yield seen
 
 
 def _note(record: Record, tested: Sequence[Scores], seen: int, ends: bool, balanced: bool) -> None:

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 # Where every candidate starts, whatever was chosen before.
 START: dict[str, Any] = {"gain": 1.0, "hops": 1, "diffusion": False}
-# One list for every network that learns by gradients: nobody gets more trials than others.
+# One list for every network that learns by gradients, so that all get as many trials.
 GRADIENT_CANDIDATES: tuple[dict[str, Any], ...] = (
     {"lr": 0.03, "dropout": 0.3},
     {"lr": 0.1, "dropout": 0.3},

@@ -1,4 +1,4 @@
-"""Section 4 of the paper: feature graphs, and the exact fast forms of the same math."""
+"""Feature graphs (Section 4): the equations, and exact faster forms of them."""
 
 from evergraph.feature_graph.build import FeatureGraph, feature_graph
 from evergraph.feature_graph.dense import DenseGraph

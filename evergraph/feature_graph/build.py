@@ -7,9 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_one_of
 from evergraph.feature_graph import ops
 from evergraph.feature_graph.dense import DenseGraph
-from evergraph.feature_graph.equations import Normalization, check_normalization
+from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
 from evergraph.feature_graph.rank_one import RankOneGraph
 from evergraph.feature_graph.support import Arrays, SupportGraph, fixed_arrays
 from evergraph.graph.neighbors import Features, Neighbors, check_items
@@ -54,7 +55,7 @@ def feature_graph(
                 [1., 0., 0., 1.],
                 [2., 1., 1., 2.]])
     """
-    check_normalization(normalization)
+    check_one_of("normalization", normalization, NORMALIZATIONS)
     check_items(x, neighbors, hops)
     return build(x, neighbors, hops, directed, normalization, dtype or _compute_type(x), form)
 

@@ -1,4 +1,4 @@
-"""Fixed embeddings of feature graphs: what a node, its neighbors and their graph say, unlearned."""
+"""Fixed (not learned) embeddings of a node, its neighborhood mean and its feature graph."""
 
 from __future__ import annotations
 

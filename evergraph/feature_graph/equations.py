@@ -11,14 +11,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_one_of
+
 Normalization = Literal["none", "row", "column", "symmetric"]
 NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
-
-
-def check_normalization(how: str) -> None:
-    """Reject an unknown normalization."""
-    if how not in NORMALIZATIONS:
-        raise ValueError(f"normalization must be one of {', '.join(NORMALIZATIONS)}, got {how!r}")
 
 
 def sgnroot(x: Tensor) -> Tensor:
@@ -78,17 +74,21 @@ def normalize(adjacency: Tensor, how: Normalization = "symmetric") -> Tensor:
         tensor([[0., 1.],
                 [0., 0.]])
     """
-    check_normalization(how)
+    check_one_of("normalization", how, NORMALIZATIONS)
+    if how == "none":
+        return adjacency
     size = adjacency.abs()
-    row, column = size.sum(-1, keepdim=True), size.sum(-2, keepdim=True)
+    left, right = divisors(size.sum(-1, keepdim=True), size.sum(-2, keepdim=True), how)
+    return adjacency / (left * right)
+
+
+def divisors(row: Tensor, column: Tensor, how: Normalization) -> tuple[Tensor, Tensor]:
+    """What `normalize` divides each row and each column by, from their absolute sums."""
     row, column = row.masked_fill(row == 0, 1), column.masked_fill(column == 0, 1)
-    if how == "row":
-        return adjacency / row
-    if how == "column":
-        return adjacency / column
     if how == "symmetric":
-        return adjacency / (row.sqrt() * column.sqrt())
-    return adjacency
+        return row.sqrt(), column.sqrt()
+    one = row.new_ones(())
+    return row if how == "row" else one, column if how == "column" else one
 
 
 def propagate(adjacency: Tensor, z: Tensor) -> Tensor:

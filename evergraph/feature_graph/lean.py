@@ -1,4 +1,4 @@
-"""The form that stores no matrix: for many small dense feature graphs, one product each."""
+"""The form without stored matrices: for many small dense feature graphs, one product each."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from evergraph.checks import check_one_of
 from evergraph.feature_graph import ops
 from evergraph.feature_graph.compiled import lanes
 from evergraph.feature_graph.dense import DenseGraph
 from evergraph.feature_graph.equations import (
     NORMALIZATIONS,
     Normalization,
-    check_normalization,
     feature_adjacency,
     normalize,
     propagate,
@@ -57,7 +57,7 @@ class LeanGraph:
                 "nodes must have shape (*, C, F) and mean (*, P, C, F), "
                 f"got {tuple(x)} and {tuple(mean)}"
             )
-        check_normalization(self.normalization)
+        check_one_of("normalization", self.normalization, NORMALIZATIONS)
 
     @property
     def adjacency(self) -> Tensor:
@@ -66,8 +66,8 @@ class LeanGraph:
 
     def across_channels(self) -> DenseGraph:
         """The same graph for deeper layers, as matrices: every adjacency acts on every channel."""
-        nobody = torch.zeros(0, dtype=torch.long, device=self.nodes.device)
-        around = Neighbors(self.nodes.new_zeros(0, *self.nodes.shape[-2:]), nobody)
+        owner = torch.zeros(0, dtype=torch.long, device=self.nodes.device)
+        around = Neighbors(self.nodes.new_zeros(0, *self.nodes.shape[-2:]), owner)
         return DenseGraph(self.nodes, around, self.adjacency).across_channels()
 
     def propagate(self, z: Tensor) -> Tensor:

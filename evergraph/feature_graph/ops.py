@@ -100,7 +100,7 @@ class Statistics:
         running_mean, running_var: `(D,)`, updated in place in training.
         momentum, eps: as in torch.
         count: all nodes of the batch, present or not.
-        training: use and follow the statistics of the batch.
+        training: use the statistics of the batch and update the running ones.
     """
 
     running_mean: Tensor

@@ -11,8 +11,9 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from evergraph.checks import check_positive, find_non_finite
 from evergraph.graph.hops import Adjacency, Bools, Ints, Neighborhood, diffuse, smoothing, walk
-from evergraph.graph.rows import SparseRows, find_non_finite
+from evergraph.graph.rows import SparseRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +142,8 @@ class Graph:
             >>> star.neighborhood(torch.tensor([0]), arrival=order).nodes.tolist()
             [0, 1, 2]
         """
-        self._check_walk(nodes, hops)
+        check_positive(hops=hops)
+        check_nodes("nodes", nodes, self.num_nodes)
         if cap is not None and cap < 1:
             raise ValueError(f"cap must be at least 1 (or None for no cap), got {cap}")
         if cap is not None and generator is None:
@@ -163,13 +165,9 @@ class Graph:
             >>> near.nodes.tolist(), near.hop.tolist(), near.weight.round(decimals=4).tolist()
             ([0, 1, 0, 1], [1, 1, 2, 2], [1.0, 1.0, 1.0, 1.0])
         """
-        self._check_walk(nodes, hops)
-        return diffuse(self._smoothing, nodes.cpu().numpy(), hops).to(self.edges.device)
-
-    def _check_walk(self, nodes: Tensor, hops: int) -> None:
-        if hops < 1:
-            raise ValueError(f"hops must be at least 1, got {hops}")
+        check_positive(hops=hops)
         check_nodes("nodes", nodes, self.num_nodes)
+        return diffuse(self._smoothing, nodes.cpu().numpy(), hops).to(self.edges.device)
 
     @cached_property
     def _smoothing(self) -> sparse.csr_array:

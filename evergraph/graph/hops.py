@@ -1,4 +1,4 @@
-"""Who is within K hops of a node: the walk behind the neighbor sets `N_{k=1:K}` of Eq. (1)."""
+"""K-hop neighborhoods: the neighbor sets `N_{k=1:K}` of Eq. (1)."""
 
 from __future__ import annotations
 
@@ -118,8 +118,7 @@ def walk(
     ones = None if weight is None else np.ones((len(nodes), *weight.shape[1:]), weight.dtype)
     reached = _Reached(np.arange(len(nodes)), nodes, ones)
     seen = reached.owner * num_nodes + nodes
-    found = [reached] if self_loops else []
-    number = [np.ones(len(nodes), dtype=np.int64)] if self_loops else []
+    found = [(1, reached)] if self_loops else []
     for hop in range(1, hops + 1):
         reached = _step(adjacency, weight, reached, visible)
         key, first = np.unique(reached.owner * num_nodes + reached.node, return_index=True)
@@ -129,9 +128,8 @@ def walk(
         kept = reached
         if cap is not None and generator is not None:
             kept = reached[_draw(reached.owner, cap - int(self_loops and hop == 1), generator)]
-        found.append(kept)
-        number.append(np.full(len(kept.owner), hop, dtype=np.int64))
-    return _pack(found, number)
+        found.append((hop, kept))
+    return _pack(found)
 
 
 def _step(
@@ -168,14 +166,16 @@ def _draw(owner: Ints, limit: int, generator: torch.Generator) -> Bools:
     return keep
 
 
-def _pack(found: list[_Reached], number: list[Ints]) -> Neighborhood:
-    owner = np.concatenate([part.owner for part in found])
+def _pack(found: list[tuple[int, _Reached]]) -> Neighborhood:
+    """All that was reached, with its hop, sorted by owner."""
+    owner = np.concatenate([part.owner for _, part in found])
+    node = np.concatenate([part.node for _, part in found])
+    hop = np.concatenate([np.full(len(part.owner), k, dtype=np.int64) for k, part in found])
+    paths = [part.path for _, part in found if part.path is not None]
     order = np.argsort(owner, kind="stable")
-    nodes, hop = np.concatenate([part.node for part in found]), np.concatenate(number)
-    paths = [part.path for part in found if part.path is not None]
+    nodes, owners, hops = (torch.from_numpy(part[order]) for part in (node, owner, hop))
     weight = torch.from_numpy(np.concatenate(paths)[order]) if paths else None
-    a, b, c = (torch.from_numpy(part[order]) for part in (nodes, owner, hop))
-    return Neighborhood(a, b, c, weight)
+    return Neighborhood(nodes, owners, hops, weight)
 
 
 def smoothing(adjacency: Adjacency) -> sparse.csr_array:
@@ -194,15 +194,13 @@ def diffuse(step: sparse.csr_array, nodes: Ints, hops: int) -> Neighborhood:
     Nodes that are near turn up at every hop; weights hold the number of neighbors of the hop,
     by which Eq. (5) divides.
     """
-    found: list[_Reached] = []
-    number: list[Ints] = []
+    found: list[tuple[int, _Reached]] = []
     reached = step[nodes]
     for hop in range(1, hops + 1):
         reached.sort_indices()
         counts = np.diff(reached.indptr)
         owner = np.repeat(np.arange(len(nodes)), counts)
         weight = (reached.data * counts[owner]).astype(np.float32)
-        found.append(_Reached(owner, reached.indices.astype(np.int64), weight))
-        number.append(np.full(len(owner), hop, dtype=np.int64))
+        found.append((hop, _Reached(owner, reached.indices.astype(np.int64), weight)))
         reached = reached @ step
-    return _pack(found, number)
+    return _pack(found)

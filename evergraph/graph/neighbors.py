@@ -1,4 +1,4 @@
-"""Neighbors of a whole batch, packed: one tensor and an index of their owners."""
+"""The neighbors of a mini-batch, packed: one feature tensor and the index of each owner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from evergraph.graph.rows import SparseRows, find_non_finite
+from evergraph.checks import find_non_finite
+from evergraph.graph.rows import SparseRows
 
 Features = Tensor | SparseRows
 

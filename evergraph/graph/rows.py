@@ -1,8 +1,7 @@
-"""Rows with few nonzeros, such as bags of words, in compressed form."""
+"""Sparse feature matrices in CSR layout, such as bags of words."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -133,12 +132,3 @@ class SparseRows:
 def _starts(counts: Tensor) -> Tensor:
     """Where each row begins and the last one ends, `(R + 1,)`."""
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-
-
-def find_non_finite(values: Tensor) -> tuple[int, ...] | None:
-    """The index of the first NaN or infinity, or None."""
-    values = values.detach()
-    if math.isfinite(float(values.sum())):  # one pass: a NaN or infinity would have stayed
-        return None
-    found = torch.nonzero(~values.isfinite())
-    return tuple(found[0].tolist()) if len(found) else None  # or finite numbers of infinite sum

@@ -1,4 +1,4 @@
-"""What learns: learner, tasks, memories, methods and checkpoints (Eq. 10)."""
+"""Lifelong learning: learner, tasks, memories, methods and checkpoints (Eq. 10)."""
 
 from evergraph.learn.checkpoint import CheckpointError
 from evergraph.learn.learner import Learner, Method

@@ -1,4 +1,4 @@
-"""How gradients are used: the settings, the optimizer, and the moving average of a model."""
+"""Training settings, the optimizer, and the moving average (EMA) of a model."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
+
+from evergraph.checks import check_one_of, check_positive
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,13 @@ class Training:
 
     def __post_init__(self) -> None:
         """Reject settings that cannot train."""
-        if self.optimizer not in ("sgd", "adam"):
-            raise ValueError(f"optimizer must be sgd or adam, got {self.optimizer!r}")
+        check_one_of("optimizer", self.optimizer, ("sgd", "adam"))
         if not self.lr > 0:
             raise ValueError(f"lr must be positive, got {self.lr}")
         if not 0 <= self.averaging < 1:
             raise ValueError(f"averaging must lie in [0, 1), got {self.averaging}")
-        for name in ("steps", "replay_every", "replay_batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(steps=self.steps, replay_every=self.replay_every)
+        check_positive(replay_batch_size=self.replay_batch_size)
 
 
 class Optimizer:

@@ -1,4 +1,4 @@
-"""What comes: items, where they come from, and in which order (Eq. 1)."""
+"""Streams: batches of items, their sources and their order (Eq. 1)."""
 
 from evergraph.stream.batch import Batch, concatenate
 from evergraph.stream.continuum import (

@@ -1,4 +1,4 @@
-"""Items of the continuum: what is known of a node when it comes, and nothing else."""
+"""Mini-batches of self-contained items (Eq. 1): features, neighbors, target, task descriptor."""
 
 from __future__ import annotations
 

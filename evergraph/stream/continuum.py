@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_one_of, check_positive
 from evergraph.graph.dataset import Dataset
 from evergraph.graph.graph import Graph
 from evergraph.stream.batch import Batch
@@ -23,8 +24,8 @@ TEST_BATCH = 100  # items that are tested together
 class Continuum:
     """Items of a source in the order of a schedule, and those to test on.
 
-    Nobody looks back: an item carries all that is known of it. The same arguments give the same
-    stream, from any position.
+    An item carries all that is known of it, so that a stream is never read backwards. The same
+    arguments give the same stream, from any position.
 
     Attributes:
         source: the items.
@@ -99,13 +100,9 @@ class OrderConfig:
 
     def __post_init__(self) -> None:
         """Reject settings that make no stream."""
-        if self.scenario not in SCENARIOS:
-            raise ValueError(
-                f"scenario must be one of {', '.join(SCENARIOS)}, got {self.scenario!r}"
-            )
-        for name in ("batch_size", "classes_per_task", "tasks", "epochs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_one_of("scenario", self.scenario, SCENARIOS)
+        check_positive(batch_size=self.batch_size, classes_per_task=self.classes_per_task)
+        check_positive(tasks=self.tasks, epochs=self.epochs)
 
     def schedule(
         self, index: Tensor, labels: Tensor, time: Tensor | None, rng: np.random.Generator

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_positive
+
 Scenario = Literal["regular", "data", "class", "time"]
 SCENARIOS: tuple[str, ...] = get_args(Scenario)
 
@@ -40,8 +42,7 @@ class Schedule:
             >>> Schedule.from_groups({"a": torch.arange(5), "b": torch.arange(2)}, 3).tasks
             (0, 0, 1)
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        check_positive(batch_size=batch_size)
         full = {name: index for name, index in groups.items() if len(index)}
         cut = [(t, b) for t, index in enumerate(full.values()) for b in index.split(batch_size)]
         return cls(tuple(b for _, b in cut), tuple(t for t, _ in cut), tuple(full), epochs)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_one_of, check_positive
 from evergraph.graph.graph import Graph
 from evergraph.graph.hops import Neighborhood
 from evergraph.graph.neighbors import Features, Neighbors
@@ -62,17 +63,13 @@ class NeighborConfig:
 
     def __post_init__(self) -> None:
         """Reject settings that do not go together."""
-        if self.visibility not in VISIBILITIES:
-            raise ValueError(
-                f"visibility must be one of {', '.join(VISIBILITIES)}, got {self.visibility!r}"
-            )
+        check_one_of("visibility", self.visibility, VISIBILITIES)
         if self.diffusion and (self.visibility != "all" or self.cap is not None):
             raise ValueError(
                 "diffusion walks over the whole graph: it goes with visibility 'all' and no cap, "
                 f"got {self.visibility!r} and {self.cap}"
             )
-        if self.hops < 1:
-            raise ValueError(f"hops must be at least 1, got {self.hops}")
+        check_positive(hops=self.hops)
 
     def find(
         self,
@@ -137,8 +134,8 @@ class NodeSource:
 class PairSource:
     """Pairs of nodes, each with its own neighborhood: the items of edge problems.
 
-    The edge of a pair, if there is one, is no neighbor of its ends: what is asked for would be in
-    the question. With `times`, both ends see only edges that came before the pair.
+    The edge of a pair, if there is one, is removed from the neighborhoods of its ends, since it is
+    the target. With `times`, both ends see only edges that came before the pair.
 
     Attributes:
         graph: whose nodes are paired; `edge_time` is needed if there are times.

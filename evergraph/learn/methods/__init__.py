@@ -1,4 +1,4 @@
-"""How forgetting is fought: one class a method, all on the same learner."""
+"""Continual learning methods, one class each, for the same learner."""
 
 from collections.abc import Callable
 

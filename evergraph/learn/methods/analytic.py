@@ -1,4 +1,4 @@
-"""A closed-form classifier: one pass, constant memory, and the order of the stream is no matter."""
+"""A closed-form classifier: one pass, constant memory, independent of the order of the stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold the parameters that matter: elastic weight consolidation, memory aware synapses."""
+"""Regularization of important parameters: elastic weight consolidation, memory aware synapses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distillation: outputs of the past are targets (LwF, and DER++ on replayed items)."""
+"""Distillation: earlier outputs are targets (LwF, and DER++ on replayed items)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient episodic memory: never step against the past, or against the average of it (A-GEM)."""
+"""Gradient episodic memory (GEM) and its averaged form (A-GEM): constrained gradient steps."""
 
 from __future__ import annotations
 

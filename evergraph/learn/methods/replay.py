@@ -1,4 +1,4 @@
-"""The paper's method between its bounds: learn nothing but the new, replay a memory, keep all."""
+"""Experience replay, the paper's method, with its lower and upper bound."""
 
 from __future__ import annotations
 
