@@ -17,7 +17,7 @@ ROOT = Path(evergraph.__file__).parent
 # The way of an item. What shares a line are siblings.
 ORDER = {
     "": [
-        ["extras", "noise"],
+        ["checks", "extras", "noise"],
         ["graph"],
         ["stream"],
         ["feature_graph"],
@@ -35,7 +35,7 @@ ORDER = {
         ["equations"],
         ["compiled"],
         ["neighborhoods", "ops"],
-        ["support", "activation"],
+        ["support"],
         ["dense", "rank_one", "fused"],
         ["lean", "build"],
         ["embedding"],
@@ -54,10 +54,7 @@ ORDER = {
         ["learner"],
         ["methods"],
     ],
-    "learn/methods": [
-        ["gradients"],
-        ["agem", "analytic", "consolidation", "der", "finetune", "gem", "joint", "lwf", "replay"],
-    ],
+    "learn/methods": [["analytic", "consolidation", "distillation", "gem", "replay"]],
     "evaluate": [
         ["metrics", "evidence", "figures", "presets", "protocols"],
         ["run"],

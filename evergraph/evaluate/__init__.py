@@ -1,1 +1,1 @@
-"""Part of the pipeline."""
+"""The evaluation loop, metrics, configurations and searches."""

@@ -1,4 +1,4 @@
-"""What decides a run on a graph: its configuration, and the stream and learner made of it."""
+"""The configuration of a run on a graph, and the stream and learner built from it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_one_of
 from evergraph.evaluate.presets import preset
 from evergraph.evaluate.protocols import PROTOCOLS, Protocol
 from evergraph.evaluate.run import Report, run
@@ -91,10 +92,7 @@ class Config:
             ("method", METHODS), ("memory_rule", MEMORIES), ("model", MODELS),
             ("protocol", PROTOCOLS),
         ):  # fmt: skip
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-                )
+            check_one_of(name, getattr(self, name), known)
         for name in self.settings:
             if name not in SETTINGS:
                 raise ValueError(
@@ -112,23 +110,23 @@ class Config:
         """How often every item comes: once, unless learning is regular or offline."""
         return self.epochs if self.scenario == "regular" or self.protocol == "cglb" else 1
 
+    @property
+    def model_settings(self) -> tuple[str, ...]:
+        """The names of the settings of the network."""
+        return FGN_SETTINGS if self.model == "fgn" else BASELINE_SETTINGS
+
     def plain(self) -> dict[str, Any]:
         """The configuration as JSON gives it back, with the settings that are read."""
+        names: tuple[str, ...] = *STREAM_SETTINGS, *METHOD_SETTINGS
+        if self.method != "analytic":  # it learns nothing by gradients
+            names += self.model_settings + TRAINING_SETTINGS
         out = asdict(self)
         out["class_order"] = None if self.class_order is None else list(self.class_order)
         out["settings"] = {
             key: list(value) if isinstance(value, tuple) else value
-            for key, value in _pick(self.settings, self.read_settings()).items()
+            for key, value in _pick(self.settings, names).items()
         }
         return out
-
-    def read_settings(self) -> tuple[str, ...]:
-        """The settings that decide this run."""
-        names = *STREAM_SETTINGS, *METHOD_SETTINGS
-        if self.method == "analytic":  # nothing is learned by gradients
-            return names
-        model = FGN_SETTINGS if self.model == "fgn" else BASELINE_SETTINGS
-        return *names, *model, *TRAINING_SETTINGS
 
 
 def run_config(
@@ -145,25 +143,17 @@ def run_config(
                 f"data set {dataset.name!r} must have {part} nodes with labels, got none; see the "
                 "columns `label` and `split`"
             )
-    if config.settings.get("root"):
-        dataset = rooted(dataset)
-    return run(
-        lambda seed: build(config, dataset, seed, rooted_already=True),
-        seeds,
-        config.plain(),
-        report=report,
-        balanced=config.protocol != "paper",
-        **files,
-    )
+    make, balanced = partial(_build, config, _rooted(config, dataset)), config.protocol != "paper"
+    return run(make, seeds, config.plain(), report=report, balanced=balanced, **files)
 
 
-def build(
-    config: Config, dataset: Dataset, seed: int, rooted_already: bool = False
-) -> tuple[Continuum, Learner]:
+def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
     """The stream and the learner of one seed."""
+    return _build(config, _rooted(config, dataset), seed)
+
+
+def _build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
     s = config.settings
-    if s.get("root") and not rooted_already:
-        dataset = rooted(dataset)
     stream = node_continuum(
         dataset,
         scenario=config.scenario,
@@ -187,8 +177,10 @@ def build(
     return stream, Learner(model, method, memory, training, seed)
 
 
-def rooted(dataset: Dataset) -> Dataset:
-    """The same data set with the sgnroot of all features, so that large ones do not dominate."""
+def _rooted(config: Config, dataset: Dataset) -> Dataset:
+    """With the setting `root`, the sgnroot of all features, so that large ones do not dominate."""
+    if not config.settings.get("root"):
+        return dataset
     graph, x = dataset.graph, dataset.graph.features
     fresh: Tensor | SparseRows
     fresh = replace(x, values=sgnroot(x.values)) if isinstance(x, SparseRows) else sgnroot(x)
@@ -198,8 +190,7 @@ def rooted(dataset: Dataset) -> Dataset:
 def _model(config: Config, graph: Graph) -> FGN:
     """The network for the features and edges of a graph."""
     s = config.settings
-    names = FGN_SETTINGS if config.model == "fgn" else BASELINE_SETTINGS
-    settings = {"hops": s["hops"], **_pick(s, names)}
+    settings = {"hops": s["hops"], **_pick(s, config.model_settings)}
     x, weight = graph.features, graph.weight
     settings["in_channels"] = x.shape[1] if isinstance(x, Tensor) and x.dim() == 3 else 1
     if weight is not None and weight.dim() == 2:

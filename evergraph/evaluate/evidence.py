@@ -1,4 +1,4 @@
-"""What a result must carry so that others can rerun it."""
+"""Provenance of results: the commit and the versions that made them."""
 
 from __future__ import annotations
 

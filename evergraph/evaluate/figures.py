@@ -1,4 +1,4 @@
-"""Pictures of results, in colors that color-blind eyes can tell apart (Okabe and Ito)."""
+"""Figures of results, in the color-blind safe palette of Okabe and Ito."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def learning_curve(result: Mapping[str, Any], path: Path) -> None:
     axes.plot(items, values.mean(axis=0), color=COLORS[0], linewidth=2, label="mean of seeds")
     axes.set_ylim(0, 1)
     axes.legend(loc="lower right")
-    figure.savefig(path, dpi=120)
+    _save(figure, path)
 
 
 def accuracy_matrix(result: Mapping[str, Any], path: Path) -> None:
@@ -49,7 +49,7 @@ def accuracy_matrix(result: Mapping[str, Any], path: Path) -> None:
     axes.set(xlabel="test items of task", ylabel="after task")
     axes.set_title(_title(result), fontsize=9)
     figure.colorbar(image, ax=axes)
-    figure.savefig(path, dpi=120)
+    _save(figure, path)
 
 
 def confusion_matrix(confusion: Sequence[Sequence[int]], names: Sequence[str], path: Path) -> None:
@@ -67,7 +67,7 @@ def confusion_matrix(confusion: Sequence[Sequence[int]], names: Sequence[str], p
     axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set(xlabel="predicted", ylabel="true")
-    figure.savefig(path, dpi=120)
+    _save(figure, path)
 
 
 def curves(
@@ -86,8 +86,7 @@ def curves(
     if log:
         axes.set_xscale("log")
     axes.legend(fontsize=8, loc="lower right")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    _save(figure, path)
 
 
 def scatter(points: Mapping[str, tuple[float, float]], across: str, title: str, path: Path) -> None:
@@ -97,8 +96,7 @@ def scatter(points: Mapping[str, tuple[float, float]], across: str, title: str, 
         axes.scatter(x, y, color=COLORS[number % len(COLORS)], s=50)
         axes.annotate(name, (x, y), fontsize=8, xytext=(5, 3), textcoords="offset points")
     axes.set_xscale("log")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    _save(figure, path)
 
 
 def _axes(across: str, title: str) -> tuple[Figure, Axes]:
@@ -108,6 +106,11 @@ def _axes(across: str, title: str) -> tuple[Figure, Axes]:
     axes.set_title(title)
     axes.grid(alpha=0.3)
     return figure, axes
+
+
+def _save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
 
 
 def _title(result: Mapping[str, Any]) -> str:

@@ -21,11 +21,7 @@ DEFAULT: dict[str, Any] = {
 }
 
 # What the closed form reads of an item stands for what a network could see.
-EMBEDDINGS: dict[str, tuple[str, ...]] = {
-    "mlp": ("x",),
-    "gcn": ("mean",),
-    "sage": ("x", "mean"),
-}
+EMBEDDINGS: dict[str, tuple[str, ...]] = {"mlp": ("x",), "gcn": ("mean",), "sage": ("x", "mean")}
 
 ARXIV_LIKE = ("ogbn-arxiv", "generated-arxiv")
 # The paper's networks and our schedule for ogbn-arxiv and graphs of its kind.

@@ -1,4 +1,4 @@
-"""The field's protocols: how data is cut and counted so that results can be read side by side.
+"""Evaluation protocols of the field: splits and measures that make results comparable.
 
 `cglb` is the class-incremental setting of CGLB without edges between tasks: two classes a task in
 the order of their labels, 60 / 20 / 20 % of every class for training, validation and test, many
@@ -59,8 +59,7 @@ def recut(
     kept = torch.where(_task_of(labels, task) >= 0, labels, -1)
     source, target = (_task_of(kept, task)[end] for end in graph.edges)
     inside = (source == target) & (source >= 0)
-    weight = None if graph.weight is None else graph.weight[inside]
-    inner = replace(graph, labels=kept, edges=graph.edges[:, inside], weight=weight)
+    inner = replace(graph.with_edges(inside), labels=kept)
     train, test = split_by_class(kept, train=0.6, test=0.2, seed=seed)
     return replace(dataset, graph=inner, train=train, test=test), tuple(order)
 

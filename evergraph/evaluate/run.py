@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.evaluate.metrics import (
-    Prequential,
-    average_accuracy,
-    average_forgetting,
-    maximum_forgetting,
-)
+from evergraph.evaluate.metrics import average_accuracy, average_forgetting, maximum_forgetting
 from evergraph.learn.checkpoint import read_checkpoint
 from evergraph.learn.learner import Learner
 from evergraph.stream.continuum import Continuum
@@ -117,55 +112,33 @@ def run(
             assert checkpoint is not None
             record = Record(**learner.load(checkpoint)["current"])
             pending = None
-        saver = None
-        if checkpoint is not None:
-            done = [asdict(r) for r in records]
-            saver = Saver(checkpoint, every, {"config": dict(config), "seeds": [*seeds]}, done)
-        _follow(stream, learner, record, saver, _numbered(report, number), scorer, balanced)
+        extra = {"config": dict(config), "seeds": [*seeds], "records": [*map(asdict, records)]}
+        saved = time.monotonic()
+        for seen in _one_pass(stream, learner, record, scorer, balanced):
+            report(number, seen, record.curve[-1][1] if record.curve else float("nan"))
+            if checkpoint is not None and time.monotonic() - saved >= every:
+                learner.save(checkpoint, {**extra, "current": asdict(record)})
+                saved = time.monotonic()
         records.append(record)
     return {**summarize(config, records), "groups": list(stream.group_names)}
 
 
-@dataclass
-class Saver:
-    """Saves a learner and what is known so far, not more often than every so many seconds."""
-
-    path: Path
-    every: float
-    extra: dict[str, Any]
-    records: list[dict[str, Any]]
-    last: float = field(default_factory=time.monotonic)
-
-    def __call__(self, learner: Learner, record: Record) -> None:
-        """Save if it is time."""
-        if time.monotonic() - self.last >= self.every:
-            extra = {**self.extra, "records": self.records, "current": asdict(record)}
-            learner.save(self.path, extra)
-            self.last = time.monotonic()
-
-
-def _follow(
-    stream: Continuum,
-    learner: Learner,
-    record: Record,
-    save: Saver | None,
-    report: Callable[[int, float], None],
-    scorer: Scorer,
-    balanced: bool,
-) -> None:
-    """One pass over a stream from where the learner stands."""
+def _one_pass(
+    stream: Continuum, learner: Learner, record: Record, scorer: Scorer, balanced: bool
+) -> Iterator[int]:
+    """One pass over a stream from where the learner stands; yields the items seen so far."""
     schedule = stream.schedule
     seen = sum(map(len, schedule.batches[: learner.position]))
     step = max(len(stream) // CURVE_POINTS, 1)
     lazy = learner.method.lazy
     first = schedule.epochs == 1  # items that come again are no test
-    score = Prequential()
-    score.correct, score.count = record.prequential
     for batch in stream.batches(learner.position):
         position = learner.position
         start = time.perf_counter()
         if position and learner.classes and first and not lazy:
-            score.update(learner.predict(batch).tolist(), batch.target.tolist())
+            known = batch.target >= 0
+            record.prequential[0] += int((learner.predict(batch) == batch.target)[known].sum())
+            record.prequential[1] += int(known.sum())
         middle, cpu = time.perf_counter(), time.process_time()
         learner.observe(batch)
         after = time.perf_counter()
@@ -177,11 +150,9 @@ def _follow(
             _note(record, tested, seen, ends, balanced)
         record.learn_seconds += after - middle
         record.test_seconds += middle - start + time.perf_counter() - after
-        record.prequential = [score.correct, score.count]
-        record.memory_bytes = max(record.memory_bytes, kept_bytes(learner))
-        report(seen, record.curve[-1][1] if record.curve else float("nan"))
-        if save is not None:
-            save(learner, record)
+        kept = learner.method.nbytes + (0 if learner.memory is None else learner.memory.nbytes)
+        record.memory_bytes = max(record.memory_bytes, kept)
+        yield seen
 
 
 def _note(record: Record, tested: Sequence[Scores], seen: int, ends: bool, balanced: bool) -> None:
@@ -203,11 +174,6 @@ def _mean(scores: Iterable[tuple[float, int]], balanced: bool) -> float:
         return float("nan")
     accuracy, size = np.array(known).T
     return float(np.mean(accuracy) if balanced else np.average(accuracy, weights=size))
-
-
-def kept_bytes(learner: Learner) -> int:
-    """What a learner keeps of the past, beside its network."""
-    return learner.method.nbytes + (0 if learner.memory is None else learner.memory.nbytes)
 
 
 def summarize(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str, Any]:
@@ -243,13 +209,6 @@ def summarize(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str,
 def _plain(matrix: Sequence[Sequence[float]]) -> list[list[float | None]]:
     """A matrix as JSON holds it: null where nothing was measured."""
     return [[None if value != value else value for value in row] for row in matrix]
-
-
-def _numbered(report: Report, number: int) -> Callable[[int, float], None]:
-    def follow(seen: int, accuracy: float) -> None:
-        report(number, seen, accuracy)
-
-    return follow
 
 
 def _same_run(

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 # Where every candidate starts, whatever was chosen before.
 START: dict[str, Any] = {"gain": 1.0, "hops": 1, "diffusion": False}
-# One list for every network that learns by gradients: nobody gets more trials than others.
+# One list for every network that learns by gradients, so that all get as many trials.
 GRADIENT_CANDIDATES: tuple[dict[str, Any], ...] = (
     {"lr": 0.03, "dropout": 0.3},
     {"lr": 0.1, "dropout": 0.3},
@@ -115,11 +115,7 @@ def _groups(config: Config, todo: list[dict[str, Any]]) -> list[list[dict[str, A
 
 
 def _trial(
-    config: Config,
-    scenario: Scenario,
-    group: list[dict[str, Any]],
-    dataset: Dataset,
-    seed: int,
+    config: Config, scenario: Scenario, group: list[dict[str, Any]], dataset: Dataset, seed: int
 ) -> list[float]:
     """The accuracy of each of a group on the validation nodes of one seed."""
     trial = replace(config, scenario=scenario, settings={**START, **group[0]})

@@ -1,4 +1,4 @@
-"""Section 4 of the paper: feature graphs, and the exact fast forms of the same math."""
+"""Feature graphs (Section 4): the equations, and exact faster forms of them."""
 
 from evergraph.feature_graph.build import FeatureGraph, feature_graph
 from evergraph.feature_graph.dense import DenseGraph
@@ -22,22 +22,7 @@ from evergraph.feature_graph.rank_one import RankOneGraph
 from evergraph.feature_graph.support import Support, SupportGraph
 
 __all__ = [
-    "DenseGraph",
-    "FeatureGraph",
-    "LeanGraph",
-    "Neighborhoods",
-    "Normalization",
-    "Packed",
-    "Places",
-    "RankOneGraph",
-    "Support",
-    "SupportGraph",
-    "Table",
-    "condense",
-    "feature_adjacency",
-    "feature_graph",
-    "neighborhood_mean",
-    "normalize",
-    "propagate",
-    "sgnroot",
-]
+    "DenseGraph", "FeatureGraph", "LeanGraph", "Neighborhoods", "Normalization", "Packed", "Places",
+    "RankOneGraph", "Support", "SupportGraph", "Table", "condense", "feature_adjacency",
+    "feature_graph", "neighborhood_mean", "normalize", "propagate", "sgnroot",
+]  # fmt: skip

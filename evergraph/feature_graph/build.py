@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_one_of
 from evergraph.feature_graph import ops
 from evergraph.feature_graph.dense import DenseGraph
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
@@ -54,9 +55,7 @@ def feature_graph(
                 [1., 0., 0., 1.],
                 [2., 1., 1., 2.]])
     """
-    if normalization not in NORMALIZATIONS:
-        names = ", ".join(NORMALIZATIONS)
-        raise ValueError(f"normalization must be one of {names}, got {normalization!r}")
+    check_one_of("normalization", normalization, NORMALIZATIONS)
     check_items(x, neighbors, hops)
     return build(x, neighbors, hops, directed, normalization, dtype or _compute_type(x), form)
 

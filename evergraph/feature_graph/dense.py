@@ -8,12 +8,7 @@ import torch
 from torch import Tensor
 
 from evergraph.feature_graph import ops
-from evergraph.feature_graph.equations import (
-    Normalization,
-    feature_adjacency,
-    normalize,
-    propagate,
-)
+from evergraph.feature_graph.equations import Normalization, feature_adjacency, normalize, propagate
 from evergraph.feature_graph.neighborhoods import neighborhood_mean
 from evergraph.graph.neighbors import Neighbors
 

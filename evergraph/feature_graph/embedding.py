@@ -1,4 +1,4 @@
-"""Fixed embeddings of feature graphs: what a node, its neighbors and their graph say, unlearned."""
+"""Fixed (not learned) embeddings of a node, its neighborhood mean and its feature graph."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from evergraph.feature_graph import (
-    Normalization,
-    condense,
-    feature_graph,
-    neighborhood_mean,
-)
+from evergraph.feature_graph import Normalization, condense, feature_graph, neighborhood_mean
 from evergraph.graph.neighbors import Features, Neighbors
 from evergraph.graph.rows import SparseRows
 

@@ -11,6 +11,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_one_of
+
 Normalization = Literal["none", "row", "column", "symmetric"]
 NORMALIZATIONS: tuple[str, ...] = get_args(Normalization)
 
@@ -29,12 +31,7 @@ def sgnroot(x: Tensor) -> Tensor:
 
 
 def mean_coefficient(weight: Tensor, count: Tensor) -> Tensor:
-    """The share of one neighbor in the mean of its neighborhood, Eq. (5): `w / |N_k|`.
-
-    Args:
-        weight: edge weights, any shape.
-        count: `|N_k|`, which broadcasts against weight.
-    """
+    """The share of one neighbor in the mean of its neighborhood, Eq. (5): `w / |N_k|`."""
     return weight / count
 
 
@@ -66,9 +63,7 @@ def normalize(adjacency: Tensor, how: Normalization = "symmetric") -> Tensor:
     """Scale an adjacency by its absolute row and column sums; empty rows and columns stay 0.
 
     `row` divides by the row sums, `column` by the column sums, `symmetric` by the root of both,
-    as GCN does. The default is `symmetric`: it bounds the spectral norm by 1 and keeps an
-    undirected graph undirected. `row` would erase how often the neighbors have a word: on
-    binary features, all features that only neighbors have come out as exactly 1.
+    as GCN does, which bounds the spectral norm by 1 and keeps an undirected graph undirected.
 
     Args:
         adjacency: `(*, F, F)`.
@@ -79,18 +74,21 @@ def normalize(adjacency: Tensor, how: Normalization = "symmetric") -> Tensor:
         tensor([[0., 1.],
                 [0., 0.]])
     """
-    if how not in NORMALIZATIONS:
-        raise ValueError(f"normalization must be one of {', '.join(NORMALIZATIONS)}, got {how!r}")
+    check_one_of("normalization", how, NORMALIZATIONS)
+    if how == "none":
+        return adjacency
     size = adjacency.abs()
-    row, column = size.sum(-1, keepdim=True), size.sum(-2, keepdim=True)
+    left, right = divisors(size.sum(-1, keepdim=True), size.sum(-2, keepdim=True), how)
+    return adjacency / (left * right)
+
+
+def divisors(row: Tensor, column: Tensor, how: Normalization) -> tuple[Tensor, Tensor]:
+    """What `normalize` divides each row and each column by, from their absolute sums."""
     row, column = row.masked_fill(row == 0, 1), column.masked_fill(column == 0, 1)
-    if how == "row":
-        return adjacency / row
-    if how == "column":
-        return adjacency / column
     if how == "symmetric":
-        return adjacency / (row.sqrt() * column.sqrt())
-    return adjacency
+        return row.sqrt(), column.sqrt()
+    one = row.new_ones(())
+    return row if how == "row" else one, column if how == "column" else one
 
 
 def propagate(adjacency: Tensor, z: Tensor) -> Tensor:

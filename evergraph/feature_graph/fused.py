@@ -31,7 +31,7 @@ class Network(NamedTuple):
         dropout: rate after each layer; 0 if not training.
         momentum, eps: of batch normalization, as in torch.
         num_nodes: all nodes of the batch, present or not.
-        training: use and follow the statistics of the batch.
+        training: use the statistics of the batch and update the running ones.
     """
 
     centered: bool

@@ -1,4 +1,4 @@
-"""The form that stores no matrix: for many small dense feature graphs, one product each."""
+"""The form without stored matrices: for many small dense feature graphs, one product each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from evergraph.checks import check_one_of
 from evergraph.feature_graph import ops
 from evergraph.feature_graph.compiled import lanes
 from evergraph.feature_graph.dense import DenseGraph
@@ -56,9 +57,7 @@ class LeanGraph:
                 "nodes must have shape (*, C, F) and mean (*, P, C, F), "
                 f"got {tuple(x)} and {tuple(mean)}"
             )
-        if self.normalization not in NORMALIZATIONS:
-            names = ", ".join(NORMALIZATIONS)
-            raise ValueError(f"normalization must be one of {names}, got {self.normalization!r}")
+        check_one_of("normalization", self.normalization, NORMALIZATIONS)
 
     @property
     def adjacency(self) -> Tensor:
@@ -67,8 +66,8 @@ class LeanGraph:
 
     def across_channels(self) -> DenseGraph:
         """The same graph for deeper layers, as matrices: every adjacency acts on every channel."""
-        nobody = torch.zeros(0, dtype=torch.long, device=self.nodes.device)
-        around = Neighbors(self.nodes.new_zeros(0, *self.nodes.shape[-2:]), nobody)
+        owner = torch.zeros(0, dtype=torch.long, device=self.nodes.device)
+        around = Neighbors(self.nodes.new_zeros(0, *self.nodes.shape[-2:]), owner)
         return DenseGraph(self.nodes, around, self.adjacency).across_channels()
 
     def propagate(self, z: Tensor) -> Tensor:
@@ -82,10 +81,8 @@ class LeanGraph:
         if not compiled or not mean.numel():
             return propagate(self.adjacency, z)
         given, code = None if z is x else z, NORMALIZATIONS.index(self.normalization)
-        if torch.is_grad_enabled() and (x.requires_grad or mean.requires_grad or z.requires_grad):
-            out: Tensor = _Product.apply(x, mean, given, code)  # type: ignore[no-untyped-call]
-            return out
-        return _product(_rows(x), *_plane_rows(mean), _rows(z), given is None, code, mean.shape)
+        out: Tensor = _Product.apply(x, mean, given, code)  # type: ignore[no-untyped-call]
+        return out
 
 
 class _Product(torch.autograd.Function):
@@ -93,11 +90,16 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, mean: Tensor, z: Tensor | None, code: int) -> Tensor:
-        rows, (planes, apart) = _rows(x), _plane_rows(mean)
+        own, rows, (m, apart) = z is None, _rows(x), _plane_rows(mean)
         given = rows if z is None else _rows(z)
-        ctx.save_for_backward(rows, planes, given)
-        ctx.settings = apart, z is None, code, mean.shape
-        return _product(rows, planes, apart, given, z is None, code, mean.shape)
+        ctx.save_for_backward(rows, m, given)
+        ctx.settings = apart, own, code, mean.shape
+        *items, planes, channels, features = mean.shape
+        out = x.new_empty(m.shape)
+        place, usual = (_place(len(rows), mean.shape, side) for side in (apart, False))
+        arrays = rows.numpy(), m.numpy(), place, given.numpy()
+        lanes.propagate(*arrays, own, code, planes, out.numpy(), usual)
+        return out.view(*items, planes * channels, features)
 
     @staticmethod
     @once_differentiable
@@ -107,7 +109,7 @@ class _Product(torch.autograd.Function):
         *items, planes, channels, features = shape
         gx, gm = torch.empty_like(x), torch.empty_like(mean)
         gz = gx if own else torch.empty_like(x)
-        place, usual = _place(x.shape[0], shape, apart), _place(x.shape[0], shape, False)
+        place, usual = (_place(len(x), shape, side) for side in (apart, False))
         lanes.propagate_backward(
             x.numpy(), mean.numpy(), place, z.numpy(), own, code, planes,
             _rows(grad).numpy(), usual, gx.numpy(), gm.numpy(), place, gz.numpy(),
@@ -115,18 +117,6 @@ class _Product(torch.autograd.Function):
         whole = (*items, channels, features)
         gm = gm.view(planes, *whole).movedim(0, -3) if apart else gm.view(shape)
         return gx.view(whole), gm, None if own else gz.view(whole), None
-
-
-def _product(
-    x: Tensor, mean: Tensor, apart: bool, z: Tensor, own: bool, code: int, shape: torch.Size
-) -> Tensor:
-    """Â z, `(*, P * C, F)`, from rows, where the mean has the given shape."""
-    *items, planes, channels, features = shape
-    rows = torch.empty((mean.shape[0], features), dtype=x.dtype)
-    place, usual = _place(x.shape[0], shape, apart), _place(x.shape[0], shape, False)
-    arrays = x.numpy(), mean.numpy(), place, z.numpy()
-    lanes.propagate(*arrays, own, code, planes, rows.numpy(), usual)
-    return rows.view(*items, planes * channels, features)
 
 
 def _rows(t: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Who collects from whom: the mean of a neighborhood (Eq. 5) in three layouts.
+"""Neighborhood aggregation: the mean of Eq. (5) in three layouts.
 
 `Packed` holds self-contained items with their neighbors' features. In `Places` and `Table` the
 neighbors are nodes of the batch itself: fixed places of a sub-graph (sensors on a body, points of
@@ -235,15 +235,14 @@ def condense(neighbors: Neighbors, num_items: int, hops: int = 1) -> Neighbors:
         group = slots.unsqueeze(-1) * components + component
         repeated = features[torch.arange(len(features)).repeat_interleave(components)]
         mean: Features = repeated.pool(group.flatten(), num_items * planes, scale.flatten())
-        dtype = features.values.dtype
     else:
         mean = neighborhood_mean(neighbors, num_items, hops).flatten(0, 1)
-        dtype = mean.dtype
     device = neighbors.owner.device
     plane = torch.arange(planes, device=device).repeat(num_items)
     weight = None
     if components > 1:  # W one-hot neighbors share a hop, whose mean divides by W
-        weight = components * torch.eye(components, dtype=dtype, device=device)
+        values = mean.values if isinstance(mean, SparseRows) else mean
+        weight = components * torch.eye(components, dtype=values.dtype, device=device)
         weight = weight[plane % components]
     owner = torch.arange(num_items, device=device).repeat_interleave(planes)
     return Neighbors(mean, owner, hop=plane // components + 1, weight=weight)

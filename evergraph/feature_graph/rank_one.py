@@ -33,11 +33,7 @@ class RankOneGraph:
 
     @classmethod
     def build(
-        cls,
-        x: Tensor | SparseRows,
-        neighbors: Neighbors,
-        hops: int,
-        normalization: Normalization,
+        cls, x: Tensor | SparseRows, neighbors: Neighbors, hops: int, normalization: Normalization
     ) -> RankOneGraph:
         """The factors of Eqs. (4)-(5), normalized, from x `(*, C, F)` or sparse rows."""
         support = None
@@ -77,7 +73,7 @@ class RankOneGraph:
 
     @property
     def adjacency(self) -> Tensor:
-        """The same as dense matrices, `(*, P, A, F, F)`: for a look, not for work."""
+        """Â as dense matrices, `(*, P, A, F, F)`, for inspection."""
         left, right = self.left, self.right
         if self.support is not None:
             left, right = (self.support.to_dense(t.squeeze(1)).unsqueeze(2) for t in (left, right))

@@ -1,4 +1,4 @@
-"""The exact sparse form: a feature graph only where x or its neighbors have anything.
+"""The exact sparse form: a feature graph on the nonzero features of x and its neighbors.
 
 The symmetric adjacency `sgnroot(x mᵀ + m xᵀ)` is zero outside supp(x) × supp(m) and its
 transpose. On bags of words that leaves a few thousand numbers of millions. All items of a batch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from evergraph.feature_graph import ops
 from evergraph.feature_graph.compiled import support as kernels
-from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization, sgnroot
+from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization, divisors, sgnroot
 from evergraph.feature_graph.neighborhoods import coefficients
 from evergraph.graph.neighbors import Neighbors
 from evergraph.graph.rows import SparseRows
@@ -188,7 +188,10 @@ class SupportGraph:
             compiled = ops.supports(x.values)
         learned = neighbors.weight is not None and neighbors.weight.requires_grad
         if compiled and not learned:
-            return cls._fixed(x, neighbors, hops, normalization)
+            fixed = fixed_arrays(x, neighbors, hops, normalization)
+            feature, ptr, width, offset, values, position, hat = map(torch.from_numpy, fixed)
+            support = Support(feature, ptr, width, offset, position, x.num_features)
+            return cls(values.unsqueeze(0), support, neighbors, hat, compiled=True)
         support, values = find_support(x, neighbors)
         m = support_mean(support, neighbors, hops)
         if compiled:
@@ -197,15 +200,6 @@ class SupportGraph:
         else:
             hat = _torch_adjacency(values, m, support, normalization)
         return cls(values.unsqueeze(0), support, neighbors, hat, compiled)
-
-    @classmethod
-    def _fixed(
-        cls, x: SparseRows, neighbors: Neighbors, hops: int, normalization: Normalization
-    ) -> SupportGraph:
-        found = fixed_arrays(x, neighbors, hops, normalization)
-        feature, ptr, width, offset, values, position, hat = (torch.from_numpy(a) for a in found)
-        support = Support(feature, ptr, width, offset, position, x.num_features)
-        return cls(values.unsqueeze(0), support, neighbors, hat, compiled=True)
 
     @property
     def arrays(self) -> Arrays:
@@ -216,12 +210,12 @@ class SupportGraph:
 
     @property
     def layout(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What the compiled loops need to find their way."""
+        """ptr, width and offset of the packed support, see `compiled.support`."""
         return self.support.ptr, self.support.width, self.support.offset
 
     @property
     def adjacency(self) -> Tensor:
-        """The same as dense matrices, `(B, P, 1, F, F)`: for a look, not for work."""
+        """Â as dense matrices, `(B, P, 1, F, F)`, for inspection."""
         row, column = self.support.pairs
         item, feature = self.support.item[row], self.support.feature
         size = (self.support.num_items, self.support.num_features, self.support.num_features)
@@ -256,11 +250,5 @@ def _torch_adjacency(x: Tensor, m: Tensor, support: Support, how: Normalization)
     row, column = support.pairs
     value = sgnroot(x[row] * m[:, column] + m[:, row] * x[column])
     degree = torch.zeros_like(m).index_add(-1, row, value.abs())
-    degree = degree.masked_fill(degree == 0, 1)
-    if how == "row":
-        return value / degree[:, row]
-    if how == "column":
-        return value / degree[:, column]
-    if how == "symmetric":
-        return value / (degree.sqrt()[:, row] * degree.sqrt()[:, column])
-    return value
+    left, right = (t.expand_as(m) for t in divisors(degree, degree, how))
+    return value / (left[:, row] * right[:, column])

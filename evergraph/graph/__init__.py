@@ -1,4 +1,4 @@
-"""What is known: sparse rows, graphs, the neighbors of their nodes, and splits (Section 3)."""
+"""Graphs, sparse features, packed neighbors and train/test splits (Section 3)."""
 
 from evergraph.graph.dataset import Dataset
 from evergraph.graph.graph import Graph

@@ -124,7 +124,7 @@ def encode_labels(values: Sequence[object]) -> tuple[Tensor, tuple[str, ...]]:
     """
     texts = ["" if value is None else _text(value) for value in values]
     known = sorted(set(texts) - {""})
-    if all(_is_integer(text) for text in known):
+    if all(text.removeprefix("-").isdecimal() for text in known):
         return torch.tensor([int(text or -1) for text in texts], dtype=torch.int64), ()
     number = {text: index for index, text in enumerate(known)} | {"": -1}
     return torch.tensor([number[text] for text in texts], dtype=torch.int64), tuple(known)
@@ -166,7 +166,3 @@ def _text(value: object) -> str:
         if float(value).is_integer():  # a column of integers with gaps is often stored so
             return str(int(value))
     return str(value).strip()
-
-
-def _is_integer(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()

@@ -11,15 +11,8 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from evergraph.graph.hops import (
-    Adjacency,
-    Bools,
-    Ints,
-    Neighborhood,
-    diffuse,
-    smoothing,
-    walk,
-)
+from evergraph.checks import check_positive, find_non_finite
+from evergraph.graph.hops import Adjacency, Bools, Ints, Neighborhood, diffuse, smoothing, walk
 from evergraph.graph.rows import SparseRows
 
 
@@ -75,8 +68,7 @@ class Graph:
             _check_finite("the time of edge", self.edge_time)
         if self.domain is not None:
             _check_shape("domain", self.domain, (self.num_nodes,))
-            if self.domain.dtype != torch.int64:
-                raise ValueError(f"domain must be int64, got {self.domain.dtype}; call .long()")
+            _check_int64("domain", self.domain)
 
     @property
     def num_nodes(self) -> int:
@@ -123,7 +115,6 @@ class Graph:
         *,
         cap: int | None = None,
         self_loops: bool = True,
-        allowed: Tensor | None = None,
         arrival: Tensor | None = None,
         now: Tensor | None = None,
         generator: torch.Generator | None = None,
@@ -131,7 +122,7 @@ class Graph:
         """All neighbors of a batch of nodes up to K hops, packed.
 
         A node counts once, at its shortest distance. Beyond the first hop a neighbor's weight is
-        the product of the weights along the way (of several shortest ways the one through the
+        the product of the weights along the path (of several shortest paths the one through the
         lowest node numbers); it is None if the graph has no weights.
 
         Args:
@@ -140,9 +131,8 @@ class Graph:
             cap: at most so many neighbors per node and hop, drawn with equal chances; the self
                 loop is always kept and is one of them.
             self_loops: whether a node is its own neighbor at hop 1, with weight 1.
-            allowed: `(N,)` bool, the nodes that may be seen (and walked through).
-            arrival: `(N,)`, ranks or times; a node sees only those that came no later than
-                itself, or than its `now`. That is strictly causal.
+            arrival: `(N,)`, ranks or times; a node sees (and walks through) only those that came
+                no later than itself, or than its `now`; infinity hides a node.
             now: `(B,)`, up to which arrival each node sees; its own arrival by default.
             generator: the randomness of `cap`.
 
@@ -152,33 +142,17 @@ class Graph:
             >>> star.neighborhood(torch.tensor([0]), arrival=order).nodes.tolist()
             [0, 1, 2]
         """
-        if hops < 1:
-            raise ValueError(f"hops must be at least 1, got {hops}")
+        check_positive(hops=hops)
+        check_nodes("nodes", nodes, self.num_nodes)
         if cap is not None and cap < 1:
             raise ValueError(f"cap must be at least 1 (or None for no cap), got {cap}")
         if cap is not None and generator is None:
             raise ValueError(f"cap={cap} draws neighbors at random: pass a torch.Generator")
-        ids = nodes.cpu().numpy().astype(np.int64, copy=False)
-        check_nodes("nodes", nodes, self.num_nodes)
-        visible = self._visibility(ids, allowed, arrival, now)
+        ids = nodes.cpu().numpy()
+        visible = self._visibility(ids, arrival, now)
         weight = None if self.weight is None else self.weight.detach().cpu().numpy()
-        found = walk(
-            self._adjacency,
-            weight,
-            ids,
-            hops,
-            cap=cap,
-            self_loops=self_loops,
-            visible=visible,
-            generator=generator,
-        )
-        device = self.edges.device
-        return Neighborhood(
-            found.nodes.to(device),
-            found.owner.to(device),
-            found.hop.to(device),
-            None if found.weight is None else found.weight.to(device),
-        )
+        found = walk(self._adjacency, weight, ids, hops, cap, self_loops, visible, generator)
+        return found.to(self.edges.device)
 
     def diffusion(self, nodes: Tensor, hops: int = 1) -> Neighborhood:
         """Where walks of 1..K steps may end, weighed by `(D^-1/2 (A + I) D^-1/2)^k`.
@@ -191,37 +165,27 @@ class Graph:
             >>> near.nodes.tolist(), near.hop.tolist(), near.weight.round(decimals=4).tolist()
             ([0, 1, 0, 1], [1, 1, 2, 2], [1.0, 1.0, 1.0, 1.0])
         """
-        if hops < 1:
-            raise ValueError(f"hops must be at least 1, got {hops}")
+        check_positive(hops=hops)
         check_nodes("nodes", nodes, self.num_nodes)
-        return diffuse(self._smoothing, nodes.cpu().numpy(), hops)
+        return diffuse(self._smoothing, nodes.cpu().numpy(), hops).to(self.edges.device)
 
     @cached_property
     def _smoothing(self) -> sparse.csr_array:
         return smoothing(self._adjacency)
 
     def _visibility(
-        self, nodes: Ints, allowed: Tensor | None, arrival: Tensor | None, now: Tensor | None
+        self, nodes: Ints, arrival: Tensor | None, now: Tensor | None
     ) -> Callable[[Ints, Ints], Bools] | None:
-        if now is not None and arrival is None:
-            raise ValueError("now says up to which arrival a node sees: pass arrival as well")
-        tests: list[Callable[[Ints, Ints], Bools]] = []
-        if allowed is not None:
-            if allowed.dtype != torch.bool:
-                raise ValueError(f"allowed must be a bool mask over nodes, got {allowed.dtype}")
-            _check_shape("allowed", allowed, (self.num_nodes,))
-            mask = allowed.cpu().numpy()
-            tests.append(lambda _, node: mask[node])
-        if arrival is not None:
-            _check_shape("arrival", arrival, (self.num_nodes,))
-            when = arrival.cpu().numpy()
+        if arrival is None:
             if now is not None:
-                _check_shape("now", now, nodes.shape)
-            limit = when[nodes] if now is None else now.cpu().numpy()
-            tests.append(lambda owner, node: when[node] <= limit[owner])
-        if not tests:
+                raise ValueError("now says up to which arrival a node sees: pass arrival as well")
             return None
-        return lambda owner, node: np.logical_and.reduce([test(owner, node) for test in tests])
+        _check_shape("arrival", arrival, (self.num_nodes,))
+        if now is not None:
+            _check_shape("now", now, nodes.shape)
+        when = arrival.cpu().numpy()
+        limit = when[nodes] if now is None else now.cpu().numpy()
+        return lambda owner, node: when[node] <= limit[owner]
 
 
 def check_nodes(what: str, nodes: Tensor, num_nodes: int) -> None:
@@ -245,15 +209,16 @@ def _check_shape(what: str, values: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{what} must have shape {shape}, got {tuple(values.shape)}")
 
 
+def _check_int64(what: str, values: Tensor) -> None:
+    if values.dtype != torch.int64:
+        raise ValueError(f"{what} must be int64, got {values.dtype}; call .long()")
+
+
 def _check_finite(owner: str, values: Tensor) -> None:
-    """Reject NaN and infinity; `values` has one row per owner, such as "node" or "edge"."""
-    # A sum is finite only if all its terms are, so that few rows need a closer look.
-    suspects = ~values.flatten(1).sum(1).isfinite() if values.dim() > 1 else ~values.isfinite()
-    for row in suspects.nonzero().flatten().tolist():
-        wrong = values[row].flatten()
-        wrong = wrong[~wrong.isfinite()]
-        if len(wrong):
-            raise ValueError(f"{owner} {row} must be finite, got {float(wrong[0])}")
+    """Reject NaN and infinity; `values` has one row per owner, such as "the time of node"."""
+    place = find_non_finite(values)
+    if place is not None:
+        raise ValueError(f"{owner} {place[0]} must be finite, got {float(values[place])}")
 
 
 def _check_features(features: Tensor | SparseRows) -> None:
@@ -268,12 +233,8 @@ def _check_features(features: Tensor | SparseRows) -> None:
         _check_finite("the features of node", features)
         return
     bounds, size = features.indptr, len(features.indices)
-    if (
-        not len(bounds)
-        or int(bounds[0]) != 0
-        or int(bounds[-1]) != size
-        or (bounds.diff() < 0).any()
-    ):
+    ends = [*bounds[:1].tolist(), *bounds[-1:].tolist()]
+    if ends != [0, size] or bool((bounds.diff() < 0).any()):
         raise ValueError(f"indptr must rise from 0 to the number of entries, {size}, got {bounds}")
     outside = (features.indices < 0) | (features.indices >= features.num_features)
     for wrong, rule in (
@@ -319,8 +280,7 @@ def _check_labels(labels: Tensor | None, class_names: tuple[str, ...], num_nodes
     if labels is None:
         return
     _check_shape("labels", labels, (num_nodes,))
-    if labels.dtype != torch.int64:
-        raise ValueError(f"labels must be int64, got {labels.dtype}; call .long()")
+    _check_int64("labels", labels)
     outside = labels < -1
     rule = "labels must be -1 (unknown) or above"
     if class_names:

@@ -1,4 +1,4 @@
-"""Who is within K hops of a node: the walk behind the neighbor sets `N_{k=1:K}` of Eq. (1)."""
+"""K-hop neighborhoods: the neighbor sets `N_{k=1:K}` of Eq. (1)."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ class Neighborhood:
 
     def __len__(self) -> int:
         return self.owner.shape[0]
+
+    def to(self, device: torch.device) -> Neighborhood:
+        """The same on another device."""
+        weight = None if self.weight is None else self.weight.to(device)
+        nodes, owner, hop = (t.to(device) for t in (self.nodes, self.owner, self.hop))
+        return Neighborhood(nodes, owner, hop, weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +102,6 @@ def walk(
     weight: Floats | None,
     nodes: Ints,
     hops: int,
-    *,
     cap: int | None,
     self_loops: bool,
     visible: Callable[[Ints, Ints], Bools] | None,
@@ -106,25 +111,14 @@ def walk(
 
     Hop k holds the nodes at distance exactly k. The search itself is never thinned: `cap` draws
     among all nodes of a hop with equal chances, so that a drawn node is where the graph says.
-
-    Args:
-        adjacency: the graph, N nodes.
-        weight: `(E,)` or `(E, W)` edge weights; that of a path is the product along it, of
-            several shortest paths the one through the lowest node numbers.
-        nodes: `(B,)` node numbers.
-        hops: K.
-        cap: at most so many neighbors per node and hop, the self loop among them.
-        self_loops: whether a node is its own neighbor at hop 1, with weight 1.
-        visible: tells for pairs of owner and node whether the owner may see the node. What it
-            may not see is not walked through either.
-        generator: draws for `cap`; used only for hops that hold more nodes than that.
+    `Graph.neighborhood` describes the arguments; `visible` tells for pairs of owner and node
+    whether the owner may see the node, and what it may not see is not walked through either.
     """
     num_nodes = len(adjacency.start) - 1
     ones = None if weight is None else np.ones((len(nodes), *weight.shape[1:]), weight.dtype)
     reached = _Reached(np.arange(len(nodes)), nodes, ones)
     seen = reached.owner * num_nodes + nodes
-    found = [reached] if self_loops else []
-    number = [np.ones(len(nodes), dtype=np.int64)] if self_loops else []
+    found = [(1, reached)] if self_loops else []
     for hop in range(1, hops + 1):
         reached = _step(adjacency, weight, reached, visible)
         key, first = np.unique(reached.owner * num_nodes + reached.node, return_index=True)
@@ -134,9 +128,8 @@ def walk(
         kept = reached
         if cap is not None and generator is not None:
             kept = reached[_draw(reached.owner, cap - int(self_loops and hop == 1), generator)]
-        found.append(kept)
-        number.append(np.full(len(kept.owner), hop, dtype=np.int64))
-    return _pack(found, number)
+        found.append((hop, kept))
+    return _pack(found)
 
 
 def _step(
@@ -173,17 +166,16 @@ def _draw(owner: Ints, limit: int, generator: torch.Generator) -> Bools:
     return keep
 
 
-def _pack(found: list[_Reached], number: list[Ints]) -> Neighborhood:
-    owner = np.concatenate([part.owner for part in found])
+def _pack(found: list[tuple[int, _Reached]]) -> Neighborhood:
+    """All that was reached, with its hop, sorted by owner."""
+    owner = np.concatenate([part.owner for _, part in found])
+    node = np.concatenate([part.node for _, part in found])
+    hop = np.concatenate([np.full(len(part.owner), k, dtype=np.int64) for k, part in found])
+    paths = [part.path for _, part in found if part.path is not None]
     order = np.argsort(owner, kind="stable")
-    nodes = np.concatenate([part.node for part in found])[order]
-    hop = np.concatenate(number)[order]
-    paths = [part.path for part in found if part.path is not None]
+    nodes, owners, hops = (torch.from_numpy(part[order]) for part in (node, owner, hop))
     weight = torch.from_numpy(np.concatenate(paths)[order]) if paths else None
-    owner = owner[order]
-    return Neighborhood(
-        torch.from_numpy(nodes), torch.from_numpy(owner), torch.from_numpy(hop), weight
-    )
+    return Neighborhood(nodes, owners, hops, weight)
 
 
 def smoothing(adjacency: Adjacency) -> sparse.csr_array:
@@ -202,15 +194,13 @@ def diffuse(step: sparse.csr_array, nodes: Ints, hops: int) -> Neighborhood:
     Nodes that are near turn up at every hop; weights hold the number of neighbors of the hop,
     by which Eq. (5) divides.
     """
-    found: list[_Reached] = []
-    number: list[Ints] = []
+    found: list[tuple[int, _Reached]] = []
     reached = step[nodes]
     for hop in range(1, hops + 1):
         reached.sort_indices()
         counts = np.diff(reached.indptr)
         owner = np.repeat(np.arange(len(nodes)), counts)
         weight = (reached.data * counts[owner]).astype(np.float32)
-        found.append(_Reached(owner, reached.indices.astype(np.int64), weight))
-        number.append(np.full(len(owner), hop, dtype=np.int64))
+        found.append((hop, _Reached(owner, reached.indices.astype(np.int64), weight)))
         reached = reached @ step
-    return _pack(found, number)
+    return _pack(found)

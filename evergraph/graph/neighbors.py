@@ -1,4 +1,4 @@
-"""Neighbors of a whole batch, packed: one tensor and an index of their owners."""
+"""The neighbors of a mini-batch, packed: one feature tensor and the index of each owner."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from evergraph.checks import find_non_finite
 from evergraph.graph.rows import SparseRows
 
 Features = Tensor | SparseRows
@@ -54,14 +55,11 @@ class Neighbors:
                     f"got {tuple(part.shape)}"
                 )
         if count > 1 and bool((self.owner[1:] < self.owner[:-1]).any()):
-            self._sort()
-
-    def _sort(self) -> None:
-        order = torch.argsort(self.owner, stable=True)
-        for name in ("features", "owner", "hop", "weight"):
-            part = getattr(self, name)
-            if part is not None:
-                object.__setattr__(self, name, part[order])
+            order = torch.argsort(self.owner, stable=True)
+            for name in ("features", "owner", "hop", "weight"):
+                part = getattr(self, name)
+                if part is not None:
+                    object.__setattr__(self, name, part[order])
 
     def __len__(self) -> int:
         return self.owner.shape[0]
@@ -130,14 +128,13 @@ def check_items(x: Features, neighbors: Neighbors | Linked, hops: int) -> None:
             raise ValueError(f"hop must lie in 1..{hops}, got {low}..{high}; set hops={high}")
     _check_finite(x, "item {row}")
     _check_finite(neighbors.features, "neighbor {row} of item {owner}", neighbors.owner)
-    if neighbors.weight is not None and not math.isfinite(float(neighbors.weight.detach().sum())):
-        bad = ~torch.isfinite(neighbors.weight.detach().reshape(len(neighbors), -1)).all(-1)
-        if bool(bad.any()):
-            row = int(torch.nonzero(bad)[0])
-            raise ValueError(
-                f"edge weights must be finite, got {neighbors.weight[row].tolist()} for "
-                f"neighbor {row} of item {int(neighbors.owner[row])}"
-            )
+    place = None if neighbors.weight is None else find_non_finite(neighbors.weight)
+    if neighbors.weight is not None and place is not None:
+        row = place[0]
+        raise ValueError(
+            f"edge weights must be finite, got {neighbors.weight[row].tolist()} for "
+            f"neighbor {row} of item {int(neighbors.owner[row])}"
+        )
 
 
 def _check_widths(x: Features, y: Features) -> None:
@@ -157,23 +154,14 @@ def _check_widths(x: Features, y: Features) -> None:
 
 def _check_finite(features: Features, who: str, owner: Tensor | None = None) -> None:
     values = features.values if isinstance(features, SparseRows) else features
-    values = values.detach()
-    if math.isfinite(float(values.sum())):  # one pass; a NaN or infinity would have stayed
+    place = find_non_finite(values)
+    if place is None:
         return
-    bad = torch.nonzero(~torch.isfinite(values))
-    if not len(bad):
-        return  # finite numbers whose sum is not
-    place = tuple(bad[0].tolist())
-    value = float(values[place])
     if isinstance(features, SparseRows):
         row, feature = int(features.rows[place]), int(features.indices[place])
     else:
-        shape = values.shape[:-2]
-        row = int(torch.tensor(place[:-2] or (0,)).mul(_strides(shape)).sum())
-        feature = place[-1]
+        rows = torch.arange(values.shape[:-2].numel()).view(values.shape[:-2])
+        row, feature = int(rows[place[:-2]]), place[-1]
     name = who.format(row=row, owner=None if owner is None else int(owner[row]))
+    value = float(values[place])
     raise ValueError(f"features must be finite, got {value} at feature {feature} of {name}")
-
-
-def _strides(shape: torch.Size) -> Tensor:
-    return torch.tensor([math.prod(shape[i + 1 :]) for i in range(len(shape))] or [1])

@@ -1,9 +1,9 @@
-"""Rows with few nonzeros, such as bags of words, in compressed form."""
+"""Sparse feature matrices in CSR layout, such as bags of words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -39,8 +39,7 @@ class SparseRows:
             raise ValueError(f"expected a matrix of shape (R, F), got {tuple(matrix.shape)}")
         row, indices = torch.nonzero(matrix, as_tuple=True)
         counts = torch.bincount(row, minlength=matrix.shape[0])
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return cls(indptr, indices, matrix[row, indices], matrix.shape[1])
+        return cls(_starts(counts), indices, matrix[row, indices], matrix.shape[1])
 
     @classmethod
     def concatenate(cls, parts: Sequence[SparseRows]) -> SparseRows:
@@ -52,9 +51,9 @@ class SparseRows:
         joints = torch.tensor([len(part) + 1 for part in parts]).cumsum(0)[:-1] - 1
         inside = torch.ones(len(counts), dtype=torch.bool).index_fill(0, joints, False)
         counts = counts[inside.to(counts.device)]
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).long()
         indices = torch.cat([part.indices for part in parts]).long()
-        return cls(indptr, indices, torch.cat([part.values for part in parts]), widths.pop())
+        values = torch.cat([part.values for part in parts])
+        return cls(_starts(counts).long(), indices, values, widths.pop())
 
     def __post_init__(self) -> None:
         """Reject arrays that cannot belong together."""
@@ -71,7 +70,7 @@ class SparseRows:
     def __getitem__(self, index: Tensor) -> SparseRows:
         """Select rows by an int64 index, in its order, repeats allowed."""
         counts = self.counts[index]
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        indptr = _starts(counts)
         start = torch.repeat_interleave(self.indptr[index] - indptr[:-1], counts)
         entry = start + torch.arange(int(indptr[-1]), device=start.device)
         return SparseRows(indptr, self.indices[entry], self.values[entry], self.num_features)
@@ -94,17 +93,13 @@ class SparseRows:
     def to(self, target: torch.device | torch.dtype | str) -> SparseRows:
         """Move to a device, or change the type of the values."""
         if isinstance(target, torch.dtype):
-            if target == self.values.dtype:
-                return self
-            return SparseRows(self.indptr, self.indices, self.values.to(target), self.num_features)
+            return replace(self, values=self.values.to(target))
         indptr, indices, values = (t.to(target) for t in (self.indptr, self.indices, self.values))
-        return SparseRows(indptr, indices, values, self.num_features)
+        return replace(self, indptr=indptr, indices=indices, values=values)
 
     def with_index_type(self, dtype: torch.dtype) -> SparseRows:
         """The same rows with other integers: int32 to store them in less, int64 to compute."""
-        return SparseRows(
-            self.indptr.to(dtype), self.indices.to(dtype), self.values, self.num_features
-        )
+        return replace(self, indptr=self.indptr.to(dtype), indices=self.indices.to(dtype))
 
     def to_dense(self) -> Tensor:
         """The `(R, F)` matrix, zeros included."""
@@ -131,5 +126,9 @@ class SparseRows:
         values = self.values * scale[entry_row]
         values = values.new_zeros(key.shape[0]).index_add(0, slot, values)
         counts = torch.bincount(key // self.num_features, minlength=num_groups)
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return SparseRows(indptr, key % self.num_features, values, self.num_features)
+        return SparseRows(_starts(counts), key % self.num_features, values, self.num_features)
+
+
+def _starts(counts: Tensor) -> Tensor:
+    """Where each row begins and the last one ends, `(R + 1,)`."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

@@ -1,12 +1,13 @@
-"""What is asked of an item: a class, numbers, or whether an edge is there.
+"""Tasks: classification, regression and link prediction.
 
-The problem is a task: learner, memory and method never learn what a graph is. An item may be a
-node, a sub-graph or a pair of nodes; its source and the head of the model know that.
+A task defines loss, prediction and measure, so that learner, memory and method are the same for
+all of them. An item may be a node, a sub-graph or a pair of nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -46,8 +47,8 @@ class Task(Protocol):
         ...
 
     def groups(self, target: Tensor) -> list[int]:
-        """A number for each target: items with the same one are kept in balance."""
-        return [0] * len(target)
+        """A number for each target, items with the same one are kept in balance: the labels."""
+        return [0] * len(target) if target.is_floating_point() else list(target.tolist())
 
     def state(self) -> dict[str, Any]:
         """All that is needed to resume, as JSON can hold it."""
@@ -58,16 +59,15 @@ class Task(Protocol):
         return
 
 
+@dataclass(eq=False)
 class Classification(Task):
     """One label per item; the head grows when a new label comes.
 
     For nodes, sub-graphs and edges alike. Outputs are in the order in which classes were met.
 
-    Args:
+    Attributes:
         ignore_unknown: accept items without a label (-1) and learn nothing from them; they are
             there as neighbors of others. By default they are refused.
-
-    Attributes:
         classes: the labels met so far.
 
     Example:
@@ -77,12 +77,8 @@ class Classification(Task):
         tensor([3])
     """
 
-    def __init__(self, ignore_unknown: bool = False) -> None:
-        self.classes: list[int] = []
-        self.ignore_unknown = ignore_unknown
-
-    def __repr__(self) -> str:
-        return f"Classification(ignore_unknown={self.ignore_unknown})"
+    ignore_unknown: bool = False
+    classes: list[int] = field(default_factory=list, init=False, repr=False)
 
     def check(self, batch: Batch) -> None:
         """Labels must be whole numbers from 0 on."""
@@ -123,11 +119,6 @@ class Classification(Task):
         """Accuracy."""
         return float((self.decode(output) == target).double().mean())
 
-    def groups(self, target: Tensor) -> list[int]:
-        """The labels."""
-        found: list[int] = target.tolist()
-        return found
-
     def state(self) -> dict[str, Any]:
         """The classes in their order."""
         return {"classes": self.classes}
@@ -137,18 +128,15 @@ class Classification(Task):
         self.classes = list(values["classes"])
 
 
+@dataclass(eq=False)
 class Regression(Task):
     """D numbers per item, by the squared error; `measure` is R², the share of variance explained.
 
-    Args:
+    Attributes:
         outputs: D.
     """
 
-    def __init__(self, outputs: int = 1) -> None:
-        self.outputs = outputs
-
-    def __repr__(self) -> str:
-        return f"Regression(outputs={self.outputs})"
+    outputs: int = 1
 
     def check(self, batch: Batch) -> None:
         """Targets must be finite floating point numbers, `(B, D)`."""
@@ -183,11 +171,9 @@ class Regression(Task):
         return float(1 - error / spread)
 
 
+@dataclass(eq=False)
 class LinkPrediction(Task):
     """Whether two nodes are linked: target 1 or 0, one logit; `measure` is the area under ROC."""
-
-    def __repr__(self) -> str:
-        return "LinkPrediction()"
 
     def check(self, batch: Batch) -> None:
         """Targets must be 0 or 1, and items pairs."""
@@ -226,8 +212,3 @@ class LinkPrediction(Task):
             return float("nan")
         above = rank[target == 1].sum() - positive * (positive + 1) / 2
         return float(above / (positive * negative))
-
-    def groups(self, target: Tensor) -> list[int]:
-        """Links and others."""
-        found: list[int] = target.tolist()
-        return found

@@ -1,4 +1,4 @@
-"""How gradients are used: the settings, the optimizer, and the moving average of a model."""
+"""Training settings, the optimizer, and the moving average (EMA) of a model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from evergraph.checks import check_one_of, check_positive
 from evergraph.learn.transaction import Undo
 
 
@@ -47,15 +48,13 @@ class Training:
 
     def __post_init__(self) -> None:
         """Reject settings that cannot train."""
-        if self.optimizer not in ("sgd", "adam"):
-            raise ValueError(f"optimizer must be sgd or adam, got {self.optimizer!r}")
+        check_one_of("optimizer", self.optimizer, ("sgd", "adam"))
         if not self.lr > 0:
             raise ValueError(f"lr must be positive, got {self.lr}")
         if not 0 <= self.averaging < 1:
             raise ValueError(f"averaging must lie in [0, 1), got {self.averaging}")
-        for name in ("steps", "replay_every", "replay_batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(steps=self.steps, replay_every=self.replay_every)
+        check_positive(replay_batch_size=self.replay_batch_size)
 
 
 class Optimizer:
@@ -130,6 +129,16 @@ class Optimizer:
         if self.undo is not None:
             self.undo.keep(f"{name}:{key}", old)
         return old
+
+
+def gradients(model: nn.Module, value: Tensor) -> dict[str, Tensor]:
+    """The gradient of a value with respect to every parameter, dense, by name."""
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    found = torch.autograd.grad(value, parameters, allow_unused=True)
+    return {
+        name: torch.zeros_like(p) if g is None else (g.to_dense() if g.is_sparse else g)
+        for name, p, g in zip(names, parameters, found, strict=True)
+    }
 
 
 def padded(value: Tensor, like: Tensor) -> Tensor:

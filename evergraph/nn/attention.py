@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
+from evergraph.checks import check_one_of
 from evergraph.feature_graph import Neighborhoods
 from evergraph.graph.neighbors import Features
 from evergraph.graph.rows import SparseRows
@@ -51,8 +52,7 @@ class FeatureAttention(nn.Module):
         scaled: bool = False,
     ) -> None:
         super().__init__()
-        if kind not in ATTENTIONS:
-            raise ValueError(f"attention must be one of {', '.join(ATTENTIONS)}, got {kind!r}")
+        check_one_of("attention", kind, ATTENTIONS)
         self.center = nn.Parameter(uniform(channels * features, 1))
         self.neighbor = nn.Parameter(uniform(channels * features, 1))
         self.bias = nn.Parameter(torch.zeros(1))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
+from evergraph.checks import check_one_of
 from evergraph.nn.fgn import FGN
 
 Kind = Literal["mlp", "gcn", "sage", "gat", "appnp"]
@@ -59,8 +60,7 @@ def baseline(
         >>> baseline("gcn", num_features=500, num_outputs=3)(batch).shape
         torch.Size([10, 3])
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    check_one_of("kind", kind, KINDS)
     return FGN(
         num_features,
         num_outputs,

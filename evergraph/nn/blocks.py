@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, leaky_relu, relu, softsign
 
+from evergraph.checks import check_one_of
 from evergraph.feature_graph import FeatureGraph
 from evergraph.feature_graph.fused import Network, broadcast_network
 from evergraph.feature_graph.support import Arrays
@@ -207,10 +208,8 @@ class BlockValues:
 
     def __post_init__(self) -> None:
         """Reject unknown names."""
-        for name, known in (("norm", NORMS), ("activation", ACTIVATIONS)):
-            value = getattr(self, name)
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        check_one_of("norm", self.norm, NORMS)
+        check_one_of("activation", self.activation, ACTIVATIONS)
 
     def block(self, shapes: Sequence[tuple[int, int]], number: int) -> nn.Module:
         """The block of a layer, counted from 0."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from evergraph.graph.neighbors import check_items
 from evergraph.graph.rows import SparseRows
 from evergraph.nn.heads import Head
 from evergraph.stream.batch import Batch
@@ -32,7 +33,7 @@ class Requires:
 
     def check(self, batch: Batch) -> None:
         """Raise a ValueError that names the item, or the shape, that the model cannot read."""
-        batch.check(self.hops)
+        check_items(batch.x, batch.neighbors, self.hops)
         given = (len(batch), *batch.width)
         leading = "(B" if self.nodes in (None, 1) else f"(B, {self.nodes or 'S'}"
         if self.shape is not None and given[-2:] != self.shape:

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm, softsign
 
 from evergraph.feature_graph import ops
-from evergraph.feature_graph.activation import Statistics, norm_softsign
 
 
 class FeatureNorm(nn.Module):
@@ -72,7 +71,7 @@ class FeatureNorm(nn.Module):
         if z.numel() and ops.supports(z) and z.dtype == self.weight.dtype:
             statistics = self.statistics(z, num_nodes)
             out: tuple[Tensor, Tensor]
-            out = norm_softsign(z, mixing, *self.affine, statistics)
+            out = ops.norm_softsign(z, mixing, *self.affine, statistics)
             return out
         y, absent = self(z if mixing is None else mixing.T @ z, num_nodes)
         return softsign(y), softsign(absent)
@@ -83,11 +82,11 @@ class FeatureNorm(nn.Module):
         items = z.reshape(-1, *z.shape[-2:])
         return batch_norm(items, *parameters, self.training, self.momentum, self.eps).view_as(z)
 
-    def statistics(self, z: Tensor, num_nodes: int | None = None) -> Statistics:
+    def statistics(self, z: Tensor, num_nodes: int | None = None) -> ops.Statistics:
         """What the compiled forms need to normalize z."""
         count = z.numel() // max(z.shape[-2], 1) if num_nodes is None else num_nodes
         running = self.running_mean, self.running_var
-        return Statistics(*running, self.momentum, self.eps, count, self.training)
+        return ops.Statistics(*running, self.momentum, self.eps, count, self.training)
 
     @torch.no_grad()
     def track(self, mean: Tensor, var: Tensor, count: int) -> None:

@@ -1,10 +1,9 @@
-"""What comes: items, where they come from, and in which order (Eq. 1)."""
+"""Streams: batches of items, their sources and their order (Eq. 1)."""
 
 from evergraph.stream.batch import Batch, concatenate
 from evergraph.stream.continuum import (
     Continuum,
     OrderConfig,
-    class_orders,
     link_continuum,
     node_continuum,
     validation_split,
@@ -13,17 +12,6 @@ from evergraph.stream.schedule import Schedule
 from evergraph.stream.source import NeighborConfig, NodeSource, PairSource, Source
 
 __all__ = [
-    "Batch",
-    "Continuum",
-    "NeighborConfig",
-    "NodeSource",
-    "OrderConfig",
-    "PairSource",
-    "Schedule",
-    "Source",
-    "class_orders",
-    "concatenate",
-    "link_continuum",
-    "node_continuum",
-    "validation_split",
-]
+    "Batch", "Continuum", "NeighborConfig", "NodeSource", "OrderConfig", "PairSource", "Schedule",
+    "Source", "concatenate", "link_continuum", "node_continuum", "validation_split",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Items of the continuum: what is known of a node when it comes, and nothing else."""
+"""Mini-batches of self-contained items (Eq. 1): features, neighbors, target, task descriptor."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from evergraph.graph.neighbors import Features, Linked, Neighbors, check_items
+from evergraph.graph.neighbors import Features, Linked, Neighbors
 from evergraph.graph.rows import SparseRows
+
+SPARSE = ("indptr", "indices", "values", "num_features")  # how sparse rows are saved
 
 
 @dataclass(frozen=True)
@@ -78,17 +80,12 @@ class Batch:
         """How many bytes all arrays take."""
         return sum(tensor.nbytes for tensor in self.tensors().values())
 
-    def check(self, hops: int) -> None:
-        """Raise a ValueError that names the item if anything in it cannot be used."""
-        check_items(self.x, self.neighbors, hops)
-
     def select(self, index: Tensor) -> Batch:
         """The items at these positions, in this order."""
+        parts = (self.target[index], self.task[index], self.node[index])
         if isinstance(self.neighbors, Linked):
             assert isinstance(self.x, Tensor)
-            around = self.neighbors.packed(self.x, index)
-            parts = (self.target[index], self.task[index], self.node[index])
-            return Batch(self.x[index], around, *parts)
+            return Batch(self.x[index], self.neighbors.packed(self.x, index), *parts)
         per, owner = self.nodes_per_item, self.neighbors.owner
         counts = torch.bincount(owner // per, minlength=len(self))
         start = counts.cumsum(0) - counts
@@ -106,7 +103,6 @@ class Batch:
         rows = index
         if per > 1 and isinstance(self.x, SparseRows):
             rows = (index.unsqueeze(-1) * per + torch.arange(per)).flatten()
-        parts = (self.target[index], self.task[index], self.node[index])
         return Batch(self.x[rows], neighbors, *parts)
 
     def compact(self) -> Batch:
@@ -132,10 +128,7 @@ class Batch:
             if isinstance(features, Tensor):
                 out[name] = features
             else:
-                out[f"{name}.indptr"] = features.indptr
-                out[f"{name}.indices"] = features.indices
-                out[f"{name}.values"] = features.values
-                out[f"{name}.num_features"] = torch.tensor(features.num_features)
+                out |= {f"{name}.{k}": torch.as_tensor(v) for k, v in vars(features).items()}
         return out
 
     @classmethod
@@ -145,10 +138,8 @@ class Batch:
         def features(name: str) -> Features:
             if name in tensors:
                 return tensors[name]
-            indptr, indices, values = (
-                tensors[f"{name}.{part}"] for part in ("indptr", "indices", "values")
-            )
-            return SparseRows(indptr, indices, values, int(tensors[f"{name}.num_features"]))
+            indptr, indices, values, width = (tensors[f"{name}.{k}"] for k in SPARSE)
+            return SparseRows(indptr, indices, values, int(width))
 
         edges = (tensors["owner"], tensors.get("hop"), tensors.get("weight"))
         parts = (tensors["target"], tensors["task"], tensors["node"])
@@ -200,10 +191,6 @@ def _join_optional(parts: Sequence[Tensor | None], lengths: Sequence[int]) -> Te
     given = next((part for part in parts if part is not None), None)
     if given is None:
         return None
-    like = given
-    return torch.cat(
-        [
-            like.new_ones(n, *like.shape[1:]) if part is None else part
-            for part, n in zip(parts, lengths, strict=True)
-        ]
-    )
+    shape = given.shape[1:]
+    filled = zip(parts, lengths, strict=True)
+    return torch.cat([given.new_ones(n, *shape) if part is None else part for part, n in filled])

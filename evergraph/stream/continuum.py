@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_one_of, check_positive
 from evergraph.graph.dataset import Dataset
 from evergraph.graph.graph import Graph
 from evergraph.stream.batch import Batch
@@ -23,8 +24,8 @@ TEST_BATCH = 100  # items that are tested together
 class Continuum:
     """Items of a source in the order of a schedule, and those to test on.
 
-    Nobody looks back: an item carries all that is known of it. The same arguments give the same
-    stream, from any position.
+    An item carries all that is known of it, so that a stream is never read backwards. The same
+    arguments give the same stream, from any position.
 
     Attributes:
         source: the items.
@@ -99,27 +100,17 @@ class OrderConfig:
 
     def __post_init__(self) -> None:
         """Reject settings that make no stream."""
-        if self.scenario not in SCENARIOS:
-            raise ValueError(
-                f"scenario must be one of {', '.join(SCENARIOS)}, got {self.scenario!r}"
-            )
-        for name in ("batch_size", "classes_per_task", "tasks", "epochs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_one_of("scenario", self.scenario, SCENARIOS)
+        check_positive(batch_size=self.batch_size, classes_per_task=self.classes_per_task)
+        check_positive(tasks=self.tasks, epochs=self.epochs)
 
     def schedule(
         self, index: Tensor, labels: Tensor, time: Tensor | None, rng: np.random.Generator
     ) -> Schedule:
         """Order the items at `index`, whose labels and times (of all items) are known."""
         if self.scenario == "class":
-            groups = by_class(
-                index,
-                labels,
-                rng,
-                order=self.class_order,
-                classes_per_task=self.classes_per_task,
-                epochs=self.epochs,
-            )
+            settings = self.class_order, self.classes_per_task, self.epochs
+            groups = by_class(index, labels, rng, *settings)
             return Schedule.from_groups(groups, self.batch_size, self.epochs)
         if self.scenario == "regular":
             groups = {"0": shuffled(index, rng, self.epochs)}
@@ -236,11 +227,10 @@ def link_continuum(
     if not 0 < test_share < 1:
         raise ValueError(f"test_share must lie between 0 and 1, got {test_share}")
     rng = np.random.default_rng(seed)
-    count = graph.edges.shape[1]
     if graph.edge_time is not None:
         order = torch.argsort(graph.edge_time, stable=True)
     else:
-        order = torch.from_numpy(rng.permutation(count))
+        order = torch.from_numpy(rng.permutation(graph.edges.shape[1]))
     order = _distinct(graph, order)
     count = len(order)
     positive = graph.edges[:, order]
@@ -250,11 +240,11 @@ def link_continuum(
     free = torch.tensor([p[0] != p[1] and p not in known for p in map(tuple, negative.T.tolist())])
     pairs = torch.stack([positive, negative], dim=2).flatten(1)
     targets = torch.tensor([1, 0]).repeat(count)
-    times = None if graph.edge_time is None else graph.edge_time[order].repeat_interleave(2)
     kept = torch.stack([torch.ones(count, dtype=torch.bool), free], dim=1).flatten()
-    source = PairSource(
-        graph, pairs[:, kept], targets[kept], neighbors, None if times is None else times[kept]
-    )
+    times = None
+    if graph.edge_time is not None:
+        times = graph.edge_time[order].repeat_interleave(2)[kept]
+    source = PairSource(graph, pairs[:, kept], targets[kept], neighbors, times)
     cut = round((1 - test_share) * len(source))
     schedule = Schedule.from_groups(in_parts(torch.arange(cut), tasks), batch_size)
     return Continuum(source, schedule, torch.arange(cut, len(source)))
@@ -291,16 +281,9 @@ def validation_split(dataset: Dataset, share: float = 0.2, seed: int = 0) -> Dat
     held: list[Tensor] = []
     kept: list[Tensor] = []
     for label in labels[dataset.train].unique():
-        mine = dataset.train[labels[dataset.train] == label]
-        mine = mine[torch.from_numpy(rng.permutation(len(mine)))]
+        mine = shuffled(dataset.train[labels[dataset.train] == label], rng)
         cut = round(share * len(mine))
         held.append(mine[:cut])
         kept.append(mine[cut:])
     train, test = (torch.cat(parts).sort().values for parts in (kept, held))
     return replace(dataset, train=train, test=test, name=f"{dataset.name} (validation)")
-
-
-def class_orders(num_classes: int, count: int, seed: int = 0) -> Sequence[tuple[int, ...]]:
-    """Random orders of the classes, for streams that should not depend on one."""
-    rng = np.random.default_rng(seed)
-    return [tuple(rng.permutation(num_classes).tolist()) for _ in range(count)]

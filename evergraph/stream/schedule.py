@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_positive
+
 Scenario = Literal["regular", "data", "class", "time"]
 SCENARIOS: tuple[str, ...] = get_args(Scenario)
 
@@ -40,19 +42,13 @@ class Schedule:
             >>> Schedule.from_groups({"a": torch.arange(5), "b": torch.arange(2)}, 3).tasks
             (0, 0, 1)
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        check_positive(batch_size=batch_size)
         full = {name: index for name, index in groups.items() if len(index)}
         cut = [(t, b) for t, index in enumerate(full.values()) for b in index.split(batch_size)]
         return cls(tuple(b for _, b in cut), tuple(t for t, _ in cut), tuple(full), epochs)
 
     def __len__(self) -> int:
         return len(self.batches)
-
-    @property
-    def num_items(self) -> int:
-        """How many items come in all, repeats included."""
-        return sum(map(len, self.batches))
 
     def ends_task(self, position: int) -> bool:
         """Whether the batch at this position is the last of its task."""
@@ -75,21 +71,11 @@ def by_class(
     index: Tensor,
     labels: Tensor,
     rng: np.random.Generator,
-    *,
     order: Sequence[int] | None = None,
     classes_per_task: int = 1,
     epochs: int = 1,
 ) -> dict[str, Tensor]:
-    """The items of one class, or of a few, after those of the other.
-
-    Args:
-        index: the items.
-        labels: the class of every item of the source.
-        rng: of the order inside a task.
-        order: the classes in the order in which they come; by label if None.
-        classes_per_task: how many come together.
-        epochs: passes over each task.
-    """
+    """The items of one class, or of a few, after those of the other; see `OrderConfig`."""
     index = shuffled(index, rng)
     mine = labels[index]
     present = mine.unique().tolist()

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.checks import check_one_of, check_positive
 from evergraph.graph.graph import Graph
 from evergraph.graph.hops import Neighborhood
 from evergraph.graph.neighbors import Features, Neighbors
@@ -62,17 +63,13 @@ class NeighborConfig:
 
     def __post_init__(self) -> None:
         """Reject settings that do not go together."""
-        if self.visibility not in VISIBILITIES:
-            raise ValueError(
-                f"visibility must be one of {', '.join(VISIBILITIES)}, got {self.visibility!r}"
-            )
+        check_one_of("visibility", self.visibility, VISIBILITIES)
         if self.diffusion and (self.visibility != "all" or self.cap is not None):
             raise ValueError(
                 "diffusion walks over the whole graph: it goes with visibility 'all' and no cap, "
                 f"got {self.visibility!r} and {self.cap}"
             )
-        if self.hops < 1:
-            raise ValueError(f"hops must be at least 1, got {self.hops}")
+        check_positive(hops=self.hops)
 
     def find(
         self,
@@ -128,24 +125,17 @@ class NodeSource:
             reached = self.length if position is None else position
             before = math.nextafter(float(reached), -1.0)  # batch `position` is yet to come
             now = torch.full((len(index),), before, dtype=torch.float64)
-        draw = int(index[0]) if len(index) else 0  # the same items draw the same neighbors
-        found = self.neighbor_config.find(self.graph, index, draw, self.arrival, now)
-        features = rows(self.graph, found.nodes)
-        return Batch(
-            x=rows(self.graph, index),
-            neighbors=Neighbors(features, found.owner, found.hop, found.weight),
-            target=self.targets[index],
-            task=torch.full((len(index),), task),
-            node=index,
-        )
+        around = self.neighbor_config.find(self.graph, index, _draw(index), self.arrival, now)
+        x, neighbors = rows(self.graph, index), _packed(self.graph, around)
+        return Batch(x, neighbors, self.targets[index], torch.full((len(index),), task), index)
 
 
 @dataclass(frozen=True)
 class PairSource:
     """Pairs of nodes, each with its own neighborhood: the items of edge problems.
 
-    The edge of a pair, if there is one, is no neighbor of its ends: what is asked for would be in
-    the question. With `times`, both ends see only edges that came before the pair.
+    The edge of a pair, if there is one, is removed from the neighborhoods of its ends, since it is
+    the target. With `times`, both ends see only edges that came before the pair.
 
     Attributes:
         graph: whose nodes are paired; `edge_time` is needed if there are times.
@@ -168,18 +158,10 @@ class PairSource:
         """Pairs as self-contained items of two nodes, `(B, 2, C, F)` or two sparse rows each."""
         ends = self.pairs[:, index].T.flatten()
         graph = self._visible(index)
-        draw = int(index[0]) if len(index) else 0
-        found = self.neighbor_config.find(graph, ends, draw)
-        x, around = rows(graph, ends), rows(graph, found.nodes)
-        if isinstance(x, Tensor):
-            x = x.unflatten(0, (-1, 2))
-        return Batch(
-            x=x,
-            neighbors=Neighbors(around, found.owner, found.hop, found.weight),
-            target=self.targets[index],
-            task=torch.full((len(index),), task),
-            node=index,
-        )
+        neighbors = _packed(graph, self.neighbor_config.find(graph, ends, _draw(index)))
+        x = rows(graph, ends)
+        x = x.unflatten(0, (-1, 2)) if isinstance(x, Tensor) else x
+        return Batch(x, neighbors, self.targets[index], torch.full((len(index),), task), index)
 
     def _visible(self, index: Tensor) -> Graph:
         """The graph without the edges asked for, and without those that come later."""
@@ -200,3 +182,12 @@ def rows(graph: Graph, nodes: Tensor) -> Features:
     """The features of nodes with a channel axis, `(N, C, F)`, or as sparse rows."""
     found = graph.features[nodes]
     return found if isinstance(found, SparseRows) or found.dim() == 3 else found.unsqueeze(1)
+
+
+def _draw(index: Tensor) -> int:
+    """A number from which the same items draw the same neighbors."""
+    return int(index[0]) if len(index) else 0
+
+
+def _packed(graph: Graph, found: Neighborhood) -> Neighbors:
+    return Neighbors(rows(graph, found.nodes), found.owner, found.hop, found.weight)

@@ -11,10 +11,7 @@ MATRIX = np.array([[0.9, 0.1, 0.0], [0.6, 0.8, 0.2], [0.7, 0.5, 1.0]])
 def test_all_numbers_of_a_matrix():
     assert metrics.average_accuracy(MATRIX) == pytest.approx((0.7 + 0.5 + 1.0) / 3)
     assert metrics.average_forgetting(MATRIX) == pytest.approx((0.7 - 0.9 + 0.5 - 0.8) / 2)
-    assert metrics.backward_transfer(MATRIX) == metrics.average_forgetting(MATRIX)
     assert metrics.maximum_forgetting(MATRIX) == pytest.approx((0.9 - 0.7 + 0.8 - 0.5) / 2)
-    expected = (0.1 - 0.25 + 0.2 - 0.25) / 2
-    assert metrics.forward_transfer(MATRIX, [0.25] * 3) == pytest.approx(expected)
 
 
 def test_the_two_definitions_differ_when_the_peak_comes_late():
@@ -27,18 +24,9 @@ def test_a_single_task_forgets_nothing():
     one = np.array([[0.8]])
     assert metrics.average_forgetting(one) == 0
     assert metrics.maximum_forgetting(one) == 0
-    assert metrics.forward_transfer(one, [0.5]) == 0
 
 
 def test_against_regular_learning_and_over_snapshots():
     assert metrics.forgetting_rate([0.9, 0.7, 0.5], [0.8, 0.7, 0.6]) == pytest.approx(0.0)
     snapshots = np.array([[0.2, 0.9], [0.8, 0.6], [0.7, 0.7]])
     assert metrics.maximum_backward_forgetting(snapshots) == pytest.approx([0.1, 0.2])
-
-
-def test_prequential_accuracy_counts_before_learning():
-    score = metrics.Prequential()
-    assert np.isnan(score.accuracy)
-    score.update([1, 2, 3], [1, 2, 4])
-    score.update([5], [5])
-    assert score.accuracy == 0.75

@@ -9,7 +9,7 @@ import torch
 
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
-from evergraph.evaluate.config import Config, run_config
+from evergraph.evaluate.config import Config, build, run_config
 from evergraph.evaluate.run import run
 from evergraph.graph import Dataset, Graph
 from evergraph.graph.dataset import split_by_class
@@ -57,6 +57,18 @@ def test_every_stream_runs(data, scenario, visibility):
     assert 0.3 < result["accuracy_mean"] <= 1
     assert result["memory_bytes"] > 0
     assert 0 <= result["prequential_mean"] <= 1
+
+
+def test_prequential_accuracy_counts_predictions_made_before_learning(data):
+    config = Config(dataset="generated", scenario="data", memory=20)
+    stream, learner = build(config, data, 0)
+    correct = count = 0
+    for batch in stream:
+        if learner.position:
+            correct += sum(map(int.__eq__, learner.predict(batch).tolist(), batch.target.tolist()))
+            count += len(batch)
+        learner.observe(batch)
+    assert run_config(config, (0,), data)["runs"][0]["prequential"] == [correct, count]
 
 
 def test_any_class_order_gives_the_same_closed_form(data):
@@ -154,9 +166,9 @@ def test_tasks_without_classes_are_measured_their_own_way(data):
         model = FGN(90, head="pairs", channels=(4,))
         return stream, Learner(model, Finetune(), training=Training(steps=1), task=LinkPrediction())
 
-    for build, tasks in ((regression, 1), (links, 2)):
-        result = run(build, (0,), {})
-        stream, learner = build(0)
+    for make, tasks in ((regression, 1), (links, 2)):
+        result = run(make, (0,), {})
+        stream, learner = make(0)
         for batch in stream:
             learner.observe(batch)
         assert result["accuracy_mean"] == pytest.approx(learner.evaluate(stream.test()))

@@ -1,1 +1,1 @@
-"""Part of the pipeline."""
+"""All numba code of the package."""

@@ -1,4 +1,4 @@
-"""A closed-form classifier: one pass, constant memory, and the order of the stream is no matter."""
+"""A closed-form classifier: one pass, constant memory, independent of the order of the stream."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Analytic(Method):
     gram: Array | None = field(default=None, repr=False)
     sums: dict[int, Array] = field(default_factory=dict, repr=False)
     counts: dict[int, int] = field(default_factory=dict, repr=False)
-    solution: Array | None = field(default=None, repr=False)
+    solution: tuple[Array, Array] | None = field(default=None, repr=False)  # weight, offset
 
     def __post_init__(self) -> None:
         """Reject settings that do not go together."""
@@ -108,14 +108,11 @@ class Analytic(Method):
         """The regression of each class, in the order of the learner's classes, solved once."""
         if self.solution is None:
             self.solution = self._solve(learner.classes)
-        solution, offset = self.solution, self._offset(learner.classes)
+        weight, offset = self.solution
 
         def predict(batch: Batch) -> Tensor:
-            rows = self._embed(learner, batch)
-            out = np.empty((len(batch), solution.shape[1]))
-            for i, (index, values) in enumerate(rows):
-                out[i] = values @ solution[index]
-            return torch.from_numpy(out + offset)
+            rows = [values @ weight[index] for index, values in self._embed(learner, batch)]
+            return torch.from_numpy(np.reshape(rows, (len(batch), len(offset))) + offset)
 
         return predict
 
@@ -142,33 +139,25 @@ class Analytic(Method):
         rows = _entries(found)
         return rows if width <= self.max_width else [_fold(row, self.max_width) for row in rows]
 
-    def _solve(self, classes: list[int]) -> Array:
+    def _solve(self, classes: list[int]) -> tuple[Array, Array]:
+        """Weight `(D, K)` and offset `(K,)`; that of LDA is `log(share) - ½ μᵀ Σ⁻¹ μ`."""
         assert self.gram is not None
         size = len(self.gram)
         sums = np.stack([self.sums.get(label, np.zeros(size)) for label in classes], axis=1)
         counts = np.array([self.counts.get(label, 0) for label in classes], dtype=float)
-        left, right = self.gram, sums
-        if self.solver == "lda":
-            means = sums / np.maximum(counts, 1)
-            left, right = self.gram - (means * counts) @ means.T, means
-            left = left / max(counts.sum() - np.count_nonzero(counts), 1)
-        root = np.sqrt(_relevance(left, sums, counts)) if self.relevance else np.ones(size)
-        left, right = root[:, None] * left * root, root[:, None] * right
-        scale = self.strength if self.solver == "ridge" else self.strength * _mean_diagonal(left)
-        factor = cho_factor(left + max(scale, 1e-12) * np.eye(size), lower=True)
-        return np.asarray(root[:, None] * cho_solve(factor, right))
-
-    def _offset(self, classes: list[int]) -> Array:
-        """What LDA adds to the scores: -½ μᵀ Σ⁻¹ μ and the log of the class shares."""
-        if self.solver == "ridge":
-            return np.zeros(len(classes))
-        assert self.solution is not None
-        counts = np.array([max(self.counts.get(label, 0), 0) for label in classes], dtype=float)
-        size = len(self.solution)
-        sums = np.stack([self.sums.get(label, np.zeros(size)) for label in classes], axis=1)
         means = sums / np.maximum(counts, 1)
-        share = np.log(np.maximum(counts, 1e-12) / max(counts.sum(), 1))
-        return np.asarray(share - 0.5 * (means * self.solution).sum(0))
+        if self.solver == "lda":
+            left = self.gram - (means * counts) @ means.T
+            left = left / max(counts.sum() - np.count_nonzero(counts), 1)
+            weight = _ridge(left, means, self.strength * float(np.mean(np.diagonal(left))))
+            share = np.log(np.maximum(counts, 1e-12) / max(counts.sum(), 1))
+            return weight, share - 0.5 * (means * weight).sum(0)
+        root = np.ones(size)
+        if self.relevance:
+            root = np.sqrt(_relevance(self.gram, sums, counts))
+        scaled = root[:, None] * self.gram * root
+        weight = root[:, None] * _ridge(scaled, root[:, None] * sums, self.strength)
+        return weight, np.zeros(len(classes))
 
     def state(self) -> State:
         """The sums."""
@@ -194,6 +183,12 @@ class Analytic(Method):
         """How many bytes the sums take: constant in the stream."""
         parts = [*self.sums.values(), *([] if self.gram is None else [self.gram])]
         return sum(part.nbytes for part in parts)
+
+
+def _ridge(left: Array, right: Array, penalty: float) -> Array:
+    """Solve `(left + penalty I) W = right`."""
+    factor = cho_factor(left + max(penalty, 1e-12) * np.eye(len(left)), lower=True)
+    return np.asarray(cho_solve(factor, right))
 
 
 def _entries(found: Features) -> list[tuple[Array, Array]]:
@@ -232,7 +227,3 @@ def _relevance(gram: Array, sums: Array, counts: Array) -> Array:
     ratio = np.divide(between, within, out=np.zeros_like(total), where=within > 0).clip(min=0)
     mean = (ratio * total).sum() / max(total.sum(), 1e-12)
     return ratio / mean if mean > 1e-9 else np.ones_like(ratio)  # one class: all the same
-
-
-def _mean_diagonal(matrix: Array) -> float:
-    return float(np.mean(np.diagonal(matrix)))

@@ -1,4 +1,4 @@
-"""Hold the parameters that matter: elastic weight consolidation, memory aware synapses."""
+"""Regularization of important parameters: elastic weight consolidation, memory aware synapses."""
 
 from __future__ import annotations
 
@@ -7,28 +7,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from evergraph.learn.learner import Learner, Method
 from evergraph.learn.memory import State
-from evergraph.learn.methods.gradients import Anchors, gradients
+from evergraph.learn.training import gradients, padded
 from evergraph.stream.batch import Batch
 
 
 @dataclass
 class Consolidation(Method):
-    """Pull parameters back to where they mattered; what matters is left to subclasses.
+    """Pull parameters back to where they mattered, by `½ Σ Ω (θ - θ*)²`.
 
     Attributes:
         strength: of the pull.
         every: batches between consolidations; no task boundary is needed.
         decay: what is left of old importance at each.
+        place: θ*, the parameters at the last consolidation, by name.
+        weight: Ω, the importance of each number in them.
     """
 
     strength: float = 1.0
     every: int = 10
     decay: float = 0.95
-    anchors: Anchors = field(default_factory=Anchors, repr=False)
+    place: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    weight: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     @abstractmethod
     def importance(self, learner: Learner, batch: Batch) -> dict[str, Tensor]:
@@ -37,18 +41,38 @@ class Consolidation(Method):
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Learn from a new batch."""
         for _ in range(learner.training.steps):
-            pull = self.anchors.penalty(learner.model)
+            pull = self._penalty(learner.model)
             learner.descend(learner.loss(batch) + self.strength * pull)
         if (learner.position + 1) % self.every == 0:
-            self.anchors.consolidate(learner.model, self.importance(learner, batch), self.decay)
+            self._consolidate(learner.model, self.importance(learner, batch))
+
+    def _penalty(self, model: nn.Module) -> Tensor:
+        """Numbers that are new since the last consolidation are free."""
+        total = torch.zeros(())
+        for name, parameter in model.named_parameters():
+            if name in self.place:
+                place, weight = (padded(t[name], parameter) for t in (self.place, self.weight))
+                total = total + (weight * (parameter - place).square()).sum() / 2
+        return total
+
+    @torch.no_grad()
+    def _consolidate(self, model: nn.Module, importance: Mapping[str, Tensor]) -> None:
+        for name, parameter in model.named_parameters():
+            old = padded(self.weight[name], parameter) if name in self.weight else 0.0
+            self.weight[name] = self.decay * old + importance[name]
+            self.place[name] = parameter.detach().clone()
 
     def state(self) -> State:
-        """The anchors."""
-        return self.anchors.tensors(), {}
+        """Place and importance of all parameters."""
+        tensors = {f"place.{name}": tensor for name, tensor in self.place.items()}
+        return tensors | {f"importance.{name}": t for name, t in self.weight.items()}, {}
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Put the anchors back."""
-        self.anchors.load_tensors(tensors)
+        """Put both back."""
+        self.place, self.weight = (
+            {k.removeprefix(kind): v for k, v in tensors.items() if k.startswith(kind)}
+            for kind in ("place.", "importance.")
+        )
 
 
 @dataclass
@@ -68,6 +92,6 @@ class MAS(Consolidation):
     """Online MAS: importance is how fast the squared length of the outputs changes."""
 
     def importance(self, learner: Learner, batch: Batch) -> dict[str, Tensor]:
-        """The gradient of that length, without its sign."""
+        """The absolute gradient of that length."""
         length = learner.model(batch).square().sum(-1).mean()
         return {name: slope.abs() for name, slope in gradients(learner.model, length).items()}

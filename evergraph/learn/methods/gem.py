@@ -1,4 +1,4 @@
-"""Gradient episodic memory: never step against any group of the past."""
+"""Gradient episodic memory (GEM) and its averaged form (A-GEM): constrained gradient steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from evergraph.learn.learner import Learner, Method
-from evergraph.learn.methods.gradients import current_gradient, memory_gradient, set_gradient
+from evergraph.learn.training import gradients
 from evergraph.stream.batch import Batch, concatenate
 
 
@@ -35,10 +35,10 @@ class GEM(Method):
         groups = self._groups(learner)
 
         def adjust() -> None:
-            gradient = current_gradient(learner)
-            past = torch.stack([memory_gradient(learner, old) for old in groups])
+            gradient = _current_gradient(learner)
+            past = torch.stack([_memory_gradient(learner, old) for old in groups])
             if bool((past @ gradient < 0).any()):
-                set_gradient(learner, nearest_step(gradient, past))
+                _set_gradient(learner, nearest_step(gradient, past))
 
         for _ in range(learner.training.steps):
             learner.descend(learner.loss(batch), adjust if groups else None)
@@ -56,6 +56,34 @@ class GEM(Method):
         return groups
 
 
+@dataclass
+class AGEM(Method):
+    """If the step would raise the loss on a sample of memory, take that part out of it.
+
+    Attributes:
+        sample: how many old items to look at.
+    """
+
+    needs_memory: ClassVar[bool] = True
+    sample: int = 100
+
+    def observe(self, learner: Learner, batch: Batch) -> None:
+        """Learn from a new batch."""
+        assert learner.memory is not None
+        for _ in range(learner.training.steps):
+            old = learner.sample(self.sample)
+
+            def adjust(old: Batch | None = old) -> None:
+                if old is not None:
+                    gradient, past = _current_gradient(learner), _memory_gradient(learner, old)
+                    against = gradient @ past
+                    if against < 0:
+                        _set_gradient(learner, gradient - against / (past @ past) * past)
+
+            learner.descend(learner.loss(batch), adjust)
+        learner.memory.add(batch)
+
+
 def nearest_step(gradient: Tensor, past: Tensor) -> Tensor:
     """The vector nearest to gradient `(D,)` with no negative product with a row of `(T, D)`.
 
@@ -67,3 +95,22 @@ def nearest_step(gradient: Tensor, past: Tensor) -> Tensor:
     inside = basis.T @ gradient.double()
     v, _ = nnls(triangle.numpy(), -inside.numpy())
     return gradient + past.T @ torch.from_numpy(v).to(gradient.dtype)
+
+
+def _memory_gradient(learner: Learner, batch: Batch) -> Tensor:
+    """The gradient of the loss on old items, as one vector."""
+    found = gradients(learner.model, learner.loss(batch))
+    return torch.cat([g.flatten() for g in found.values()])
+
+
+def _current_gradient(learner: Learner) -> Tensor:
+    """The gradient that the optimizer is about to use, as one vector."""
+    found = [torch.zeros_like(p) if p.grad is None else p.grad for p in learner.model.parameters()]
+    return torch.cat([(g.to_dense() if g.is_sparse else g).flatten() for g in found])
+
+
+def _set_gradient(learner: Learner, vector: Tensor) -> None:
+    """Let the optimizer use another gradient."""
+    parameters = list(learner.model.parameters())
+    for p, part in zip(parameters, vector.split([p.numel() for p in parameters]), strict=True):
+        p.grad = part.view_as(p).clone()

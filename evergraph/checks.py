@@ -1,0 +1,37 @@
+"""Checks of arguments: errors that name the rule and the value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+
+
+def check_one_of(name: str, value: str, known: Collection[str]) -> None:
+    """Reject an unknown name.
+
+    Example:
+        >>> check_one_of("optimizer", "adagrad", ("sgd", "adam"))
+        Traceback (most recent call last):
+        ValueError: optimizer must be one of sgd, adam, got 'adagrad'
+    """
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+
+def check_positive(**values: int) -> None:
+    """Reject integers below 1."""
+    for name, value in values.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def find_non_finite(values: Tensor) -> tuple[int, ...] | None:
+    """The index of the first NaN or infinity, or None."""
+    values = values.detach()
+    if math.isfinite(float(values.sum())):  # one pass: a NaN or infinity would have stayed
+        return None
+    found = torch.nonzero(~values.isfinite())
+    return tuple(found[0].tolist()) if len(found) else None  # or finite numbers of infinite sum
