@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evergraph.graph.neighbors import check_items
 from evergraph.learn.transaction import Restore, shallow
 from evergraph.stream.batch import Batch, concatenate
 
@@ -91,7 +92,7 @@ class Slots:
         keys, items = tensors["keys"].tolist(), []
         if keys:
             batch = Batch.from_tensors(tensors)
-            batch.check(hops=2**31)
+            check_items(batch.x, batch.neighbors, hops=2**31)
             items = [item.compact() for item in batch]
         if len(items) != len(keys) or not all(map(math.isfinite, keys)):
             raise ValueError(f"{len(items)} items need as many finite keys, got {len(keys)}")
