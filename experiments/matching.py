@@ -18,8 +18,15 @@ import numpy as np
 import typer
 
 from evergraph.apps.matching.arrangements import KINDS, Kind
-from evergraph.apps.matching.baselines import Baseline, adalam, gms, ratio_test, settled
-from evergraph.apps.matching.evaluate import Match, evaluate, harmonic
+from evergraph.apps.matching.evaluate import (
+    Match,
+    adalam,
+    evaluate,
+    gms,
+    harmonic,
+    ratio_test,
+    settled,
+)
 from evergraph.apps.matching.homography import Views, album_pairs, pairs
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import Split, photograph, split
@@ -128,9 +135,9 @@ def _tests(chosen: Split, seed: int, settings: Settings) -> dict[str, list[Pair]
     }
 
 
-def variants() -> dict[str, dict[str, Baseline]]:
+def variants() -> dict[str, dict[str, Match]]:
     """The settings of every installed baseline that validation pairs choose from."""
-    grids: dict[str, dict[str, Baseline]] = {
+    grids: dict[str, dict[str, Match]] = {
         "ratio test": {
             f"ratio {ratio}{', mutual' * mutual}": partial(ratio_test, ratio=ratio, mutual=mutual)
             for ratio in RATIOS
@@ -157,7 +164,7 @@ def _tuned_baselines(
         yield method, settings[best], best, time.process_time() - start
 
 
-def _best(shown: Sequence[Pair], settings: dict[str, Baseline]) -> str:
+def _best(shown: Sequence[Pair], settings: dict[str, Match]) -> str:
     """The setting with the best F1."""
     if len(settings) == 1:
         return next(iter(settings))

@@ -15,8 +15,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.features import Detector, detect
-from evergraph.apps.matching.images import Image, to_color
+from evergraph.apps.matching.features import Detector, Image, detect, to_color
 from evergraph.apps.matching.sources import SCENES, SURFACES, photograph
 from evergraph.apps.matching.tartanair import Frame, frame_pair
 from evergraph.apps.matching.truth import Pair, Truth

@@ -21,16 +21,15 @@ import torch
 import typer
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.baselines import nearest_neighbor
-from evergraph.apps.matching.evaluate import Match, Score, judge, summarize
-from evergraph.apps.matching.matcher import Matcher
-from evergraph.apps.matching.paper import (
-    PAPER_KINDS,
-    PaperArrangement,
-    PaperKind,
-    PointMatching,
-    labeled_points,
+from evergraph.apps.matching.evaluate import (
+    Match,
+    Score,
+    evaluate,
+    judge,
+    nearest_neighbor,
+    summarize,
 )
+from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.tartanair import Sequence as Frames
 from evergraph.apps.matching.tartanair import sequence_pairs, sequences
 from evergraph.apps.matching.train import Fit, fit
@@ -39,6 +38,13 @@ from evergraph.cli.console import AsJson, Out, complaints, progress
 from evergraph.evaluate.evidence import provenance
 from experiments.cells import markdown
 from experiments.matching import SCHEMA, one_thread, origin, publish
+from experiments.matching_paper import (
+    PAPER_KINDS,
+    PaperKind,
+    PaperNetwork,
+    PointMatching,
+    labeled_points,
+)
 from experiments.matching_scenes import write_sequences
 
 Report = Callable[[str], None]
@@ -166,11 +172,9 @@ def _train(kind: PaperKind, pairs: list[Pair], watch: list[Pair], how: Table7, s
     for rate in how.rates:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            arrangement = PaperArrangement(kind, pairs[0].first.descriptors.shape[1])
-        fit(arrangement.network, data, Fit(how.steps, 1, rate, False), seed, PointMatching())
-        match = Matcher(arrangement).match_pair
-        error = summarize([judge(pair, match(pair)) for pair in watch])["mean_error"]
-        found.append((error, match))
+            network = PaperNetwork(kind, pairs[0].first.descriptors.shape[1])
+        fit(network, data, Fit(how.steps, 1, rate, False), seed, PointMatching())
+        found.append((evaluate(watch, network.match)["mean_error"], network.match))
     return min(found, key=lambda one: one[0])[1]
 
 

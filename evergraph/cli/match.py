@@ -56,7 +56,7 @@ def match_pair(
     with complaints():
         import numpy as np
 
-        from evergraph.apps.matching.images import draw_matches, read_image, to_color
+        from evergraph.apps.matching.features import draw_matches, read_image, to_color
 
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
@@ -66,21 +66,17 @@ def match_pair(
         seconds = time.perf_counter() - start
         out.mkdir(parents=True, exist_ok=True)
         np.savez(out / "matches.npz", allow_pickle=False, **found.arrays())
-        draw_matches(
-            *(to_color(images[0]), to_color(images[1])),
-            found.keypoints0[found.matches.first],
-            found.keypoints1[found.matches.second],
-            found.matches.confidence,
-            out / "matches.png",
-        )
+        matches = found.matches
+        ends = found.keypoints0[matches.first], found.keypoints1[matches.second]
+        shown = [to_color(image) for image in images]
+        draw_matches(shown, ends, matches.confidence, out / "matches.png")
     result: dict[str, object] = {
         "points0": len(found.keypoints0),
         "points1": len(found.keypoints1),
-        "matches": len(found.matches),
-        "mean_confidence": float(found.matches.confidence.mean()) if len(found.matches) else None,
+        "matches": len(matches),
+        "mean_confidence": float(matches.confidence.mean()) if len(matches) else None,
         "seconds": seconds,
     }
-
     publish(result, as_json, None, lambda: _numbers(f"{first.name} and {second.name}", result))
     if not as_json:
         typer.echo(f"Matches and a picture of them are in {out}/")
@@ -222,8 +218,7 @@ def match_evaluate(
     (1, 3, 5 pixels) or of the pose error (5, 10, 20 degrees).
     """
     with complaints():
-        from evergraph.apps.matching.baselines import settled
-        from evergraph.apps.matching.evaluate import evaluate
+        from evergraph.apps.matching.evaluate import evaluate, settled
         from evergraph.apps.matching.sources import judged_pairs
         from evergraph.evaluate.evidence import provenance
 
@@ -251,15 +246,13 @@ def open_matcher(
     online: Online | None = None,
 ) -> Matcher:
     """The matcher of a file, or the one we ship, with changes from the command line."""
-    from evergraph.apps.matching.arrangements import CandidateArrangement
     from evergraph.apps.matching.matcher import Matcher
 
-    shipped = path is None
-    tool = Matcher.pretrained(detector or "sift") if shipped else Matcher.load(path)  # type: ignore[arg-type]
-    if threshold is not None and isinstance(tool.arrangement, CandidateArrangement):
-        found = tool.arrangement
-        tool.arrangement = replace(found, threshold=threshold)
-    return Matcher(tool.arrangement, detector or tool.detector, points, online)  # type: ignore[arg-type]
+    tool = Matcher.pretrained(detector or "sift") if path is None else Matcher.load(path)  # type: ignore[arg-type]
+    arrangement = tool.arrangement
+    if threshold is not None:
+        arrangement = replace(arrangement, threshold=threshold)
+    return Matcher(arrangement, detector or tool.detector, points, online)  # type: ignore[arg-type]
 
 
 def quiet_threads() -> None:

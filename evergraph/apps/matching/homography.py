@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.features import Detector, ImageFeatures, detect
-from evergraph.apps.matching.images import Image, to_gray
+from evergraph.apps.matching.features import Detector, Image, ImageFeatures, detect, to_gray
 from evergraph.apps.matching.truth import Pair, homography_pair
 from evergraph.extras import require
 
@@ -141,7 +140,7 @@ def _pair_of(first: View, second: View, views: Views, name: str) -> Pair | None:
     """The pair of two views of one photograph; None if it has too few true matches."""
     homography = second.homography @ np.linalg.inv(first.homography)
     pair = homography_pair(first.features, second.features, homography, views.size, name)
-    enough = int((pair.true_matches() >= 0).sum()) >= views.matches
+    enough = int((pair.true_matches >= 0).sum()) >= views.matches
     return pair if enough else None
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evergraph.apps.matching.arrangements import (
-    Arrangement,
     CandidateArrangement,
     candidate_task,
     graph_batch,
@@ -20,13 +19,13 @@ from evergraph.apps.matching.arrangements import (
 from evergraph.apps.matching.candidates import CandidateGraph, Proposal, propose
 from evergraph.apps.matching.features import (
     Detector,
+    Image,
     ImageFeatures,
     canonical_order,
     detect,
     features,
+    read_image,
 )
-from evergraph.apps.matching.images import Image, read_image
-from evergraph.apps.matching.paper import PaperArrangement
 from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
 from evergraph.extras import require
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
@@ -62,12 +61,8 @@ class Matched:
         confidence = np.zeros(len(self.keypoints0), np.float32)
         partner[self.matches.first] = self.matches.second
         confidence[self.matches.first] = self.matches.confidence
-        return {
-            "keypoints0": self.keypoints0,
-            "keypoints1": self.keypoints1,
-            "matches": partner,
-            "match_confidence": confidence,
-        }
+        points = {"keypoints0": self.keypoints0, "keypoints1": self.keypoints1}
+        return {**points, "matches": partner, "match_confidence": confidence}
 
 
 @dataclass(frozen=True)
@@ -89,9 +84,7 @@ class Online:
     @classmethod
     def default(cls, capacity: int = 2000, seed: int = 0) -> Online:
         """Replay from a reservoir of so many candidates, of about 2 kB each."""
-        training = Training(
-            optimizer="adam", lr=1e-3, steps=1, replay_batches=1, replay_batch_size=512
-        )
+        training = Training("adam", 1e-3, steps=1, replay_batches=1, replay_batch_size=512)
         return cls(Replay(), Reservoir(capacity, seed=seed), training, seed)
 
 
@@ -99,7 +92,7 @@ class Matcher:
     """Finds the matches of two images.
 
     Args:
-        arrangement: how features become matches; see `arrangements` and `paper`.
+        arrangement: how features become matches.
         detector: `sift` or `orb`, for images.
         points: of each image, at the most.
         online: how `learn` learns; replay from a reservoir by default.
@@ -114,7 +107,7 @@ class Matcher:
 
     def __init__(
         self,
-        arrangement: Arrangement,
+        arrangement: CandidateArrangement,
         detector: Detector = "sift",
         points: int = 512,
         online: Online | None = None,
@@ -135,14 +128,8 @@ class Matcher:
 
     def match(self, image0: Image | Path | str, image1: Image | Path | str) -> Matched:
         """Detect the points of two images (arrays or files) and match them."""
-        first, second = (
-            detect(
-                read_image(image) if isinstance(image, Path | str) else image,
-                self.detector,
-                self.points,
-            )
-            for image in (image0, image1)
-        )
+        images = (read_image(i) if isinstance(i, Path | str) else i for i in (image0, image1))
+        first, second = (detect(image, self.detector, self.points) for image in images)
         return Matched(first.keypoints, second.keypoints, self._match(first, second))
 
     def match_features(
@@ -160,14 +147,9 @@ class Matcher:
             scales: `(N,)` each; unknown scales are taken as equal.
             orientations: `(N,)` each, radians; unknown ones are taken as equal.
         """
+        rest = ((None, None) if part is None else part for part in (scales, orientations))
         first, second = (
-            features(
-                keypoints[side],
-                descriptors[side],
-                None if scales is None else scales[side],
-                None if orientations is None else orientations[side],
-            )
-            for side in (0, 1)
+            features(*side) for side in zip(keypoints, descriptors, *rest, strict=True)
         )
         return self._match(first, second)
 
@@ -186,11 +168,6 @@ class Matcher:
     @property
     def learner(self) -> Learner:
         """The learner behind `learn`."""
-        if not isinstance(self.arrangement, CandidateArrangement):
-            raise ValueError(
-                "learning from a stream needs the candidate arrangement, got "
-                f"{type(self.arrangement).__name__}"
-            )
         if self._learner is None:
             how = self._online or Online.default()
             parts = (self.arrangement.network, how.method, how.memory, how.training, how.seed)
@@ -204,8 +181,6 @@ class Matcher:
         nothing, they come from a robust estimate of the geometry from the matches of now; where
         that fails, nothing is learned.
         """
-        learner = self.learner
-        assert isinstance(self.arrangement, CandidateArrangement)
         graph = propose(pair.first, pair.second, self.arrangement.proposal)
         if not len(graph):
             return 0
@@ -215,20 +190,16 @@ class Matcher:
             labels = verified_labels(pair, graph, self.arrangement.score(graph))
         known = int((labels >= 0).sum())
         if known:
-            learner.observe(graph_batch(graph, labels))
+            self.learner.observe(graph_batch(graph, labels))
         return known
 
     # -- saving -----------------------------------------------------------------------------
 
     def save(self, path: Path | str, extra: dict[str, Any] | None = None) -> None:
         """Write the matcher to a file, without the memory of its stream."""
-        values = {
-            **self.arrangement.values(),
-            "detector": self.detector,
-            "points": self.points,
-            "extra": extra or {},
-        }
-        write_checkpoint(path, self.arrangement.network.state_dict(), values)
+        own = {"detector": self.detector, "points": self.points, "extra": extra or {}}
+        tensors = self.arrangement.network.state_dict()
+        write_checkpoint(path, tensors, {**self.arrangement.values(), **own})
 
     @classmethod
     def load(cls, path: Path | str) -> Matcher:
@@ -236,16 +207,10 @@ class Matcher:
         if not Path(path).is_file():
             raise CheckpointError(f"no matcher at {path}; make one with `evergraph match train`")
         tensors, values = read_checkpoint(path)
-        kind = values.get("arrangement")
-        if kind not in ("candidates", "paper"):
+        if values.get("arrangement") != "candidates":
             raise CheckpointError(f"{path} is a checkpoint of this program but not a matcher")
-        arrangement: Arrangement
-        if kind == "paper":
-            arrangement = PaperArrangement(values["kind"], values["features"])
-        else:
-            proposal = Proposal(**values["proposal"])
-            settings = (values["kind"], values["threshold"], values["beyond"], proposal)
-            arrangement = CandidateArrangement(*settings)
+        settings = {name: values[name] for name in ("kind", "threshold", "beyond")}
+        arrangement = CandidateArrangement(**settings, proposal=Proposal(**values["proposal"]))
         shapes = {name: part.shape for name, part in arrangement.network.state_dict().items()}
         if shapes != {name: part.shape for name, part in tensors.items()}:
             raise CheckpointError(
@@ -261,12 +226,8 @@ def verified_labels(pair: Pair, graph: CandidateGraph, score: Array) -> Array:
 
     A fundamental matrix is estimated from confident matches (MAGSAC). Its inliers are true.
     Candidates that share a keypoint with an inlier, or lie far from the epipolar line, are false.
-    The rest is unknown, since false candidates may lie near the line by chance.
-
-    Args:
-        pair: gives the keypoints; its ground truth is not used.
-        graph: E candidates.
-        score: `(E,)` probabilities of the candidates.
+    The rest is unknown, since false candidates may lie near the line by chance. The ground truth
+    of the pair is not used.
     """
     unknown = np.full(len(graph), -1)
     matches = one_to_one(graph.first, graph.second, score, SURE)

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.features import Detector, ImageFeatures, detect
-from evergraph.apps.matching.images import read_image, shrink
+from evergraph.apps.matching.features import Detector, ImageFeatures, detect, read_image, shrink
 from evergraph.apps.matching.truth import Pair, Truth
 
 Array = NDArray[Any]

@@ -20,8 +20,8 @@ from evergraph.apps.matching.arrangements import (
 )
 from evergraph.apps.matching.candidates import Proposal, propose
 from evergraph.apps.matching.evaluate import evaluate
+from evergraph.apps.matching.features import list_images, read_image
 from evergraph.apps.matching.homography import Views, album_pairs
-from evergraph.apps.matching.images import list_images, read_image
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import layout_of, photograph, split
 from evergraph.apps.matching.tartanair import sequence_pairs, sequences

@@ -9,7 +9,7 @@ import pytest
 import torch
 from matching_pairs import easy_pair, random_features, texture
 
-from evergraph.apps.matching import baselines
+from evergraph.apps.matching import evaluate as baselines
 from evergraph.apps.matching.arrangements import (
     KINDS,
     SHAPE,
@@ -23,8 +23,7 @@ from evergraph.apps.matching.arrangements import (
 )
 from evergraph.apps.matching.candidates import NAMES, NUM_FEATURES, Proposal, propose
 from evergraph.apps.matching.evaluate import areas, evaluate, judge
-from evergraph.apps.matching.features import canonical_order, detect, features
-from evergraph.apps.matching.images import read_image, to_gray
+from evergraph.apps.matching.features import canonical_order, detect, features, read_image, to_gray
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.truth import Matches
 from evergraph.feature_graph import feature_adjacency, propagate
