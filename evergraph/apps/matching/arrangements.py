@@ -58,7 +58,9 @@ class CandidateEncoder(nn.Module):
         super().__init__()
         width = math.prod(SHAPE)
         self.inputs = inputs
-        self.layers = nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width))
+        self.layers = nn.Sequential(
+            nn.Linear(inputs, width), nn.ReLU(True), nn.Linear(width, width)
+        )
 
     def forward(self, features: Features) -> Tensor:
         """Map `(*, 1, 21)` to `(*, 4, 8)`."""
@@ -147,7 +149,7 @@ class CandidateArrangement:
         found = one_to_one(graph.first, graph.second, score, least)
         return best_cut(found, self.beyond) if self.threshold is None else found
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def score(self, graph: CandidateGraph) -> Array:
         """The probability of every candidate, `(E,)`."""
         if not len(graph):
