@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,14 +48,7 @@ SURFACES = (
 
 @dataclass(frozen=True)
 class Split:
-    """Names of the bundled photographs in each part; the parts are disjoint.
-
-    Attributes:
-        train: scenes and surfaces.
-        validation: scenes and surfaces.
-        test: scenes.
-        surfaces: surfaces, for testing on images unlike the scenes.
-    """
+    """Bundled photographs: scenes and surfaces to learn from, and some of each to test on."""
 
     train: tuple[str, ...]
     validation: tuple[str, ...]
@@ -157,16 +150,11 @@ def judged_pairs(
     layout = layout_of(folder)
     found: Iterator[Pair]
     if layout == "hpatches":
-        found = (
-            pair
-            for scene in hpatches_scenes(folder)
-            for pair in hpatches_pairs(scene, 480, points, detector)
-        )
+        scenes = hpatches_scenes(folder)
+        found = chain.from_iterable(hpatches_pairs(one, 480, points, detector) for one in scenes)
     elif layout == "tartanair":
-        found = (
-            pair
-            for sequence in sequences(folder)
-            for pair in sequence_pairs(sequence, apart, 640, points, detector)
+        found = chain.from_iterable(
+            sequence_pairs(one, apart, 640, points, detector) for one in sequences(folder)
         )
     else:
         images = [read_image(path) for path in list_images(folder)]
