@@ -144,7 +144,7 @@ def f1_by_domain(learner: Learner, stream: Continuum, index: Tensor, position: i
 def _match(learner: Learner, pair: Pair) -> Matches:
     graph = propose(pair.first, pair.second)
     score = probability(learner.output(graph_batch(graph))).numpy()
-    return best_cut(one_to_one(graph.first, graph.second, score, LEAST), 1.0)
+    return best_cut(one_to_one(graph.first, graph.second, score, LEAST))
 
 
 def new_learner(method: str, how: Stream, seed: int) -> Learner:

@@ -14,7 +14,7 @@ from evergraph.cli.console import AsJson, Out, complaints, progress, publish, us
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from evergraph.apps.matching.matcher import Matcher, Online
+    from evergraph.apps.matching.matcher import Matcher
 
 match = typer.Typer(no_args_is_help=True, help="Match the points of images, and learn to.")
 
@@ -113,13 +113,16 @@ def match_video(
     """
     with complaints():
         from evergraph.apps.matching.evaluate import judge, summarize
-        from evergraph.apps.matching.matcher import Online
+        from evergraph.apps.matching.matcher import Matcher, replay_learner
         from evergraph.apps.matching.sources import video_length, video_pairs
         from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
         quiet_threads()
-        tool = open_matcher(matcher, detector, points, threshold, Online.default(memory))
+        tool = open_matcher(matcher, detector, points, threshold)
+        if learn:
+            network = tool.arrangement.network
+            tool = Matcher(tool.arrangement, tool.detector, points, replay_learner(network, memory))
         total = matches = labels = 0
         seconds, scores = 0.0, []
         with progress(as_json) as shown:
@@ -239,11 +242,7 @@ def match_evaluate(
 
 
 def open_matcher(
-    path: Path | None,
-    detector: str | None,
-    points: int,
-    threshold: float | None = None,
-    online: Online | None = None,
+    path: Path | None, detector: str | None, points: int, threshold: float | None
 ) -> Matcher:
     """The matcher of a file, or the one we ship, with changes from the command line."""
     from evergraph.apps.matching.matcher import Matcher
@@ -252,7 +251,7 @@ def open_matcher(
     arrangement = tool.arrangement
     if threshold is not None:
         arrangement = replace(arrangement, threshold=threshold)
-    return Matcher(arrangement, detector or tool.detector, points, online)  # type: ignore[arg-type]
+    return Matcher(arrangement, detector or tool.detector, points)  # type: ignore[arg-type]
 
 
 def quiet_threads() -> None:

@@ -121,14 +121,12 @@ class CandidateArrangement:
         kind: of the network.
         threshold: least probability of a match; None cuts every pair where F1 is expected to be
             largest, see `best_cut`.
-        beyond: see `best_cut`.
         proposal: how candidates are proposed.
         network: scores candidates; a new one if None.
     """
 
     kind: Kind = "fgn"
     threshold: float | None = None
-    beyond: float = 1.0
     proposal: Proposal = field(default_factory=Proposal)
     network: FGN = None  # type: ignore[assignment]
 
@@ -147,7 +145,7 @@ class CandidateArrangement:
         """One-to-one matches of scored candidates."""
         least = LEAST if self.threshold is None else self.threshold
         found = one_to_one(graph.first, graph.second, score, least)
-        return best_cut(found, self.beyond) if self.threshold is None else found
+        return best_cut(found) if self.threshold is None else found
 
     @torch.inference_mode()
     def score(self, graph: CandidateGraph) -> Array:
@@ -160,8 +158,7 @@ class CandidateArrangement:
 
     def values(self) -> dict[str, Any]:
         """All that is needed to build it again, as JSON can hold it."""
-        names = ("kind", "threshold", "beyond")
-        settings = {name: getattr(self, name) for name in names}
+        settings = {"kind": self.kind, "threshold": self.threshold}
         return {"arrangement": "candidates", **settings, "proposal": asdict(self.proposal)}
 
 
@@ -191,24 +188,20 @@ def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> M
     return sorted_matches(first[rows], second[rows], score[rows])
 
 
-def best_cut(matches: Matches, beyond: float) -> Matches:
+def best_cut(matches: Matches) -> Matches:
     """Keep the most confident matches, as many as maximize the expected F1.
 
-    If confidences are probabilities, the first k matches contain `Σ_{i≤k} p_i` of the
-    `beyond · Σ p` true matches, so that F1 is `2 Σ_{i≤k} p_i / (k + beyond · Σ p)`. Unlike a fixed
-    threshold, this cuts an easy pair at a higher confidence than a hard one.
-
-    Args:
-        matches: in descending order of confidence.
-        beyond: number of true matches divided by those among `matches`; 1 if none is missing.
+    If confidences are probabilities, the first k matches contain `Σ_{i≤k} p_i` of the `Σ p` true
+    ones, so that F1 is `2 Σ_{i≤k} p_i / (k + Σ p)`. Unlike a fixed threshold, this cuts an easy
+    pair at a higher confidence than a hard one.
 
     Example:
         >>> sure = Matches(np.arange(3), np.arange(3), np.array([1.0, 0.9, 0.1]))
-        >>> len(best_cut(sure, 1.0))
+        >>> len(best_cut(sure))
         2
     """
     if not len(matches):
         return matches
     found = np.cumsum(matches.confidence, dtype=np.float64)
-    expected = found / (np.arange(1, len(matches) + 1) + beyond * found[-1])
+    expected = found / (np.arange(1, len(matches) + 1) + found[-1])
     return matches.strongest(int(np.argmax(expected)) + 1)

@@ -129,24 +129,18 @@ def areas(errors: Sequence[float], limits: Sequence[float]) -> list[float]:
 def corner_errors(pair: Pair, matches: Matches) -> tuple[float, float]:
     """Mean corner errors of homographies estimated by DLT and by MAGSAC, in pixels."""
     points0, points1 = pair.points(matches)
-    out = []
-    for method in (0, cv2.USAC_MAGSAC):
-        estimate = None
-        if len(points0) >= 4:
-            cv2.setRNGSeed(0)
-            estimate, _ = cv2.findHomography(points0, points1, method, 3.0)
-        out.append(np.inf if estimate is None else _corner_distance(pair, estimate))
+    corners = np.array([[[0, 0], [1, 0], [1, 1], [0, 1]]], float) * pair.size
+    out = [np.inf, np.inf]
+    for kind, method in enumerate((0, cv2.USAC_MAGSAC)):
+        cv2.setRNGSeed(0)
+        enough = len(points0) >= 4
+        found = cv2.findHomography(points0, points1, method, 3.0)[0] if enough else None
+        if found is not None:
+            with np.errstate(all="ignore"):
+                there = [cv2.perspectiveTransform(corners, m)[0] for m in (pair.homography, found)]
+                distance = float(np.linalg.norm(there[0] - there[1], axis=1).mean())
+            out[kind] = distance if np.isfinite(distance) else np.inf
     return out[0], out[1]
-
-
-def _corner_distance(pair: Pair, estimate: Array) -> float:
-    width, height = pair.size
-    corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], float)
-    assert pair.homography is not None
-    with np.errstate(all="ignore"):
-        there = [cv2.perspectiveTransform(corners[None], m)[0] for m in (pair.homography, estimate)]
-        distance = float(np.linalg.norm(there[0] - there[1], axis=1).mean())
-    return distance if np.isfinite(distance) else np.inf
 
 
 def pose_error(pair: Pair, matches: Matches) -> float:
@@ -156,25 +150,20 @@ def pose_error(pair: Pair, matches: Matches) -> float:
         return 180.0
     focal = pair.size[0] / 2
     camera = np.array([[focal, 0, pair.size[0] / 2], [0, focal, pair.size[1] / 2], [0, 0, 1]])
-    points0, points1 = pair.points(matches)
+    points = pair.points(matches)
     cv2.setRNGSeed(0)
     essential, inliers = cv2.findEssentialMat(
-        points0, points1, camera, method=cv2.RANSAC, prob=0.999, threshold=1.0
+        *points, camera, method=cv2.RANSAC, prob=0.999, threshold=1.0
     )
     if essential is None or essential.shape != (3, 3):
         return 180.0
-    _, rotation, translation, _ = cv2.recoverPose(essential, points0, points1, camera, mask=inliers)
-    trace = np.trace(rotation.T @ pair.motion[:3, :3])
-    angle = np.degrees(np.arccos(np.clip((trace - 1) / 2, -1, 1)))
-    return max(float(angle), _direction_error(translation[:, 0], pair.motion[:3, 3]))
-
-
-def _direction_error(estimate: Array, truth: Array) -> float:
-    length = float(np.linalg.norm(estimate) * np.linalg.norm(truth))
-    if length < 1e-9:
-        return 0.0  # a static camera has no direction of translation
-    angle = np.degrees(np.arccos(np.clip(abs(estimate @ truth) / length, -1, 1)))
-    return float(angle)
+    _, rotation, shift, _ = cv2.recoverPose(essential, *points, camera, mask=inliers)
+    cosine = (np.trace(rotation.T @ pair.motion[:3, :3]) - 1) / 2
+    true = pair.motion[:3, 3]
+    length = float(np.linalg.norm(shift) * np.linalg.norm(true))
+    # a static camera has no direction of translation
+    along = abs(shift[:, 0] @ true) / length if length >= 1e-9 else 1.0
+    return float(np.degrees(np.arccos(np.clip([cosine, along], -1, 1))).max())
 
 
 # -- baselines ----------------------------------------------------------------------------------

@@ -29,10 +29,11 @@ from evergraph.apps.matching.features import (
 from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
 from evergraph.extras import require
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from evergraph.learn.learner import Learner, Method
-from evergraph.learn.memory import Memory, Reservoir
+from evergraph.learn.learner import Learner
+from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import Replay
 from evergraph.learn.training import Training
+from evergraph.nn.fgn import FGN
 
 cv2 = require("cv2", "matching")
 
@@ -65,27 +66,11 @@ class Matched:
         return {**points, "matches": partner, "match_confidence": confidence}
 
 
-@dataclass(frozen=True)
-class Online:
-    """How a matcher learns from a stream, through the package's own learner.
-
-    Attributes:
-        method: how forgetting is fought.
-        memory: of candidates; None for methods that need none.
-        training: how gradients are used.
-        seed: of the replay.
-    """
-
-    method: Method
-    memory: Memory | None
-    training: Training
-    seed: int = 0
-
-    @classmethod
-    def default(cls, capacity: int = 2000, seed: int = 0) -> Online:
-        """Replay from a reservoir of so many candidates, of about 2 kB each."""
-        training = Training("adam", 1e-3, steps=1, replay_batches=1, replay_batch_size=512)
-        return cls(Replay(), Reservoir(capacity, seed=seed), training, seed)
+def replay_learner(network: FGN, capacity: int = 2000, seed: int = 0) -> Learner:
+    """Learn with replay from a reservoir of so many candidates, of about 2 kB each."""
+    training = Training("adam", 1e-3, steps=1, replay_batches=1, replay_batch_size=512)
+    memory = Reservoir(capacity, seed=seed)
+    return Learner(network, Replay(), memory, training, seed, candidate_task())
 
 
 class Matcher:
@@ -95,7 +80,7 @@ class Matcher:
         arrangement: how features become matches.
         detector: `sift` or `orb`, for images.
         points: of each image, at the most.
-        online: how `learn` learns; replay from a reservoir by default.
+        learner: of the arrangement's network; `replay_learner` by default.
 
     Example:
         >>> from evergraph.apps.matching.sources import photograph
@@ -110,11 +95,10 @@ class Matcher:
         arrangement: CandidateArrangement,
         detector: Detector = "sift",
         points: int = 512,
-        online: Online | None = None,
+        learner: Learner | None = None,
     ) -> None:
         self.arrangement, self.detector, self.points = arrangement, detector, points
-        self._online = online
-        self._learner: Learner | None = None
+        self._learner = learner
 
     @classmethod
     def pretrained(cls, detector: Detector = "sift", points: int = 512) -> Matcher:
@@ -168,10 +152,7 @@ class Matcher:
     @property
     def learner(self) -> Learner:
         """The learner behind `learn`."""
-        if self._learner is None:
-            how = self._online or Online.default()
-            parts = (self.arrangement.network, how.method, how.memory, how.training, how.seed)
-            self._learner = Learner(*parts, task=candidate_task())
+        self._learner = self._learner or replay_learner(self.arrangement.network)
         return self._learner
 
     def learn(self, pair: Pair) -> int:
@@ -209,8 +190,8 @@ class Matcher:
         tensors, values = read_checkpoint(path)
         if values.get("arrangement") != "candidates":
             raise CheckpointError(f"{path} is a checkpoint of this program but not a matcher")
-        settings = {name: values[name] for name in ("kind", "threshold", "beyond")}
-        arrangement = CandidateArrangement(**settings, proposal=Proposal(**values["proposal"]))
+        proposal = Proposal(**values["proposal"])
+        arrangement = CandidateArrangement(values["kind"], values["threshold"], proposal)
         shapes = {name: part.shape for name, part in arrangement.network.state_dict().items()}
         if shapes != {name: part.shape for name, part in tensors.items()}:
             raise CheckpointError(

@@ -97,9 +97,8 @@ def hpatches_pairs(
     scene: Path, short_side: int = 480, points: int = 512, detector: Detector = "sift"
 ) -> Iterator[Pair]:
     """Pair image 1 with every image that has a homography, scaled down to `short_side`."""
-    reference, scale = _read_scaled(scene, 1, short_side)
-    first = detect(reference, detector, points)
-    size = (reference.shape[1], reference.shape[0])
+    image, scale = _read_scaled(scene, 1, short_side)
+    first, size = detect(image, detector, points), (image.shape[1], image.shape[0])
     for path in sorted(scene.glob("H_1_*")):
         number = int(path.name.rpartition("_")[2])
         image, other = _read_scaled(scene, number, short_side)

@@ -174,13 +174,12 @@ def test_one_to_one_is_the_greedy_loop():
 
 def test_the_cut_is_where_expected_f1_is_largest():
     rng = np.random.default_rng(0)
-    for beyond in (1.0, 1.5):
+    for _ in range(2):
         sure = np.sort(rng.uniform(size=30))[::-1]
         matches = Matches(np.arange(30), np.arange(30), sure)
-        there = beyond * sure.sum()
-        expected = [2 * sure[:k].sum() / (k + there) for k in range(1, 31)]
-        assert len(best_cut(matches, beyond)) == 1 + int(np.argmax(expected))
-    assert len(best_cut(matches.strongest(0), 1.0)) == 0
+        expected = [2 * sure[:k].sum() / (k + sure.sum()) for k in range(1, 31)]
+        assert len(best_cut(matches)) == 1 + int(np.argmax(expected))
+    assert len(best_cut(matches.strongest(0))) == 0
 
 
 # -- networks -----------------------------------------------------------------------------------
