@@ -32,9 +32,9 @@ from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import Split, photograph, split
 from evergraph.apps.matching.train import Fit, examples, train_on
 from evergraph.apps.matching.truth import Pair
-from evergraph.cli.console import AsJson, Out, complaints, progress, use_threads
+from evergraph.cli.console import AsJson, Out, complaints, progress, write
+from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
-from evergraph.extras import require
 from experiments.cells import markdown
 from experiments.matching_scenes import CATEGORIES, motorcycle_pairs, rendered_pairs
 
@@ -53,29 +53,18 @@ ADALAM_GRID: tuple[dict[str, Any], ...] = tuple(
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes of the comparison.
-
-    Attributes:
-        train, validation, test, surfaces: pairs of each kind.
-        frames: of the rendered sequence of each category.
-        stereo: points of each image of the stereo pair.
-        views: how the pairs of the test are made.
-        fit: how networks are trained.
-        kinds: networks to train.
-        slow: validation pairs that GMS and AdaLAM, which are slow, are tuned on.
-        baselines: whether they are run too.
-    """
+    """Sizes of the comparison: pairs of each kind, and what is run on them."""
 
     train: int = 1000
     validation: int = 40
     test: int = 60
     surfaces: int = 12
-    frames: int = 8
-    stereo: tuple[int, ...] = (256, 512, 1024)
+    frames: int = 8  # of the rendered sequence of each category
+    stereo: tuple[int, ...] = (256, 512, 1024)  # points of each image of the stereo pair
     views: Views = field(default_factory=Views)
     fit: Fit = field(default_factory=Fit)
     kinds: tuple[Kind, ...] = KINDS
-    slow: int = 10
+    slow: int = 10  # validation pairs that GMS and AdaLAM, which are slow, are tuned on
     baselines: bool = True
 
 
@@ -124,7 +113,7 @@ def _tests(chosen: Split, seed: int, settings: Settings) -> dict[str, list[Pair]
     return {
         "homographies of photographs": list(pairs(scenes, settings.test, 10 * seed + 2, views)),
         "homographies of surfaces": list(pairs(surfaces, settings.surfaces, 10 * seed + 3, views)),
-        "stereo, motorcycle": list(motorcycle_pairs(settings.stereo, views.detector)),
+        "stereo, motorcycle": list(motorcycle_pairs(settings.stereo)),
         "rendered, four frames apart": [
             pair
             for name, category in CATEGORIES.items()
@@ -247,18 +236,10 @@ def origin(result: Cell) -> str:
 
 def publish(result: Cell, text: str, as_json: bool, out: Path | None) -> None:
     """Print JSON or Markdown, and write both side by side."""
-    whole = json.dumps(result, indent=1)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(whole + "\n")
+        write(result, out)
         out.with_suffix(".md").write_text(text)
-    typer.echo(whole if as_json else text)
-
-
-def one_thread() -> None:
-    """One thread for torch and for OpenCV: small images are quickest so."""
-    use_threads(1)
-    require("cv2", "matching").setNumThreads(1)
+    typer.echo(json.dumps(result, indent=1) if as_json else text)
 
 
 def main(
@@ -275,7 +256,7 @@ def main(
     Finished seeds and their matchers stay in the --work folder, from which a run resumes.
     """
     evidence = provenance()
-    one_thread()
+    quiet_threads()
     chosen: Any = tuple(kinds.split(","))
     settings = Settings(kinds=chosen, baselines=baselines, **(SMALL if small else {}))
     config = json.loads(json.dumps(asdict(settings)))
@@ -293,8 +274,7 @@ def main(
                 work.mkdir(parents=True, exist_ok=True)
                 for kind, matcher in matchers.items():
                     matcher.save(work / f"{kind}_{seed}.safetensors", {"seed": seed, **evidence})
-                done = {**evidence, "config": config, "cells": found}
-                part.write_text(json.dumps(done, indent=1) + "\n")
+                write({**evidence, "config": config, "cells": found}, part)
             done = json.loads(part.read_text())
             if done["config"] != config:
                 raise ValueError(f"{part} belongs to other settings; use another --work folder")
