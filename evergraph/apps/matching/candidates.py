@@ -33,31 +33,20 @@ RIDGE = 0.1  # regularization of affine fits
 
 @dataclass(frozen=True)
 class Proposal:
-    """How candidates are proposed and connected.
+    """How candidates are proposed and connected."""
 
-    Attributes:
-        candidates: per keypoint, by descriptor.
-        guided: per keypoint, by predicted position.
-        nearby: nearest keypoints whose candidates may become neighbors.
-        neighbors: per candidate, those with the largest weights.
-        slack: prediction error that is tolerated, as a share of the displacement.
-        tolerance: prediction error that is tolerated in addition, in pixels.
-    """
-
-    candidates: int = 2
-    guided: int = 1
-    nearby: int = 24
-    neighbors: int = 24
-    slack: float = 0.25
-    tolerance: float = 3.0
+    candidates: int = 2  # per keypoint, by descriptor
+    guided: int = 1  # per keypoint, by predicted position
+    nearby: int = 24  # nearest keypoints whose candidates may become neighbors
+    neighbors: int = 24  # per candidate, those with the largest weights
+    slack: float = 0.25  # prediction error that is tolerated, as a share of the displacement
+    tolerance: float = 3.0  # prediction error that is tolerated in addition, in pixels
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name in ("candidates", "nearby", "neighbors"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.guided < 0:
-            raise ValueError(f"guided must be at least 0, got {self.guided}")
+        for name, least in (("candidates", 1), ("guided", 0), ("nearby", 1), ("neighbors", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,10 @@ def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
     judged = pair.truth.judged[matches.first]
     first, second = matches.first[judged], matches.second[judged]
     right = pair.error(first, second) <= PIXELS
+    precision = float(right.mean()) if len(right) else 0.0
     total = int((pair.true_matches >= 0).sum())
     found = int((pair.true_matches[first] == second).sum())
+    recall = found / total if total else float("nan")
     top = matches.strongest(STRONGEST)
     errors = pair.error(top.first, top.second)
     corner = angle = None
@@ -62,13 +64,7 @@ def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
         corner = corner_errors(pair, matches)
     elif geometry and pair.motion is not None:
         angle = pose_error(pair, matches)
-    return Score(
-        float(right.mean()) if len(right) else 0.0,
-        found / total if total else float("nan"),
-        errors[np.isfinite(errors)],
-        corner,
-        angle,
-    )
+    return Score(precision, recall, errors[np.isfinite(errors)], corner, angle)
 
 
 def evaluate(pairs: Iterable[Pair], match: Match, geometry: bool = False) -> dict[str, Any]:
@@ -231,7 +227,13 @@ def adalam(pair: Pair, settings: dict[str, Any] | None = None) -> Matches:
         return sorted_matches(none, none, np.zeros(0))
     default = kornia.get_adalam_default_config()
     matcher = kornia.AdalamFilter({**default, **(settings or {}), "device": torch.device("cpu")})
-    (k1, d1, o1, s1), (k2, d2, o2, s2) = (_tensors(side) for side in (pair.first, pair.second))
+    (k1, d1, o1, s1), (k2, d2, o2, s2) = (
+        [
+            torch.from_numpy(part).float()
+            for part in (s.keypoints, s.descriptors, np.rad2deg(s.orientations), s.scales)
+        ]
+        for s in (pair.first, pair.second)
+    )
     shape = pair.size[::-1]
     with torch.random.fork_rng():  # AdaLAM draws from the global generator
         torch.manual_seed(0)
@@ -240,13 +242,6 @@ def adalam(pair: Pair, settings: dict[str, Any] | None = None) -> Matches:
         )
     index = found.numpy().reshape(-1, 2)
     return sorted_matches(index[:, 0], index[:, 1], 1 - 0.5 * distance.numpy().reshape(-1))
-
-
-def _tensors(side: ImageFeatures) -> list[torch.Tensor]:
-    """Keypoints, descriptors, orientations in degrees and scales, as AdaLAM takes them."""
-    turn = np.rad2deg(side.orientations)
-    parts = (side.keypoints, side.descriptors, turn, side.scales)
-    return [torch.from_numpy(part).float() for part in parts]
 
 
 def settled() -> dict[str, Match]:

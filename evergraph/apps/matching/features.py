@@ -98,11 +98,7 @@ def shrink(image: Image, width: int) -> Image:
 def draw_matches(images: Sequence[Image], ends: Sequence[Array], shade: Array, path: Path) -> None:
     """Write two BGR images side by side with a line per match.
 
-    Args:
-        images: two, of any sizes.
-        ends: `(M, 2)` each, where the matches begin and end.
-        shade: `(M,)` in 0..1, drawn from red (0) to green (1).
-        path: file to write.
+    The two ends are `(M, 2)` each; shades `(M,)` go from red (0) to green (1).
     """
     offset = images[0].shape[1]
     height = max(image.shape[0] for image in images)
@@ -200,8 +196,7 @@ def detect(image: Image, detector: Detector = "sift", points: int = 512) -> Imag
     if found:
         found, table = extractor.compute(gray, found)
     if not found:
-        none = np.zeros(0, np.float32)
-        width = 128 if detector == "sift" else 256
+        none, width = np.zeros(0, np.float32), 128 if detector == "sift" else 256
         return ImageFeatures(none.reshape(0, 2), none.reshape(0, width), none, none)
     return ImageFeatures(
         np.array([p.pt for p in found], np.float32),
@@ -240,9 +235,8 @@ def _to_uint8(image: Image) -> NDArray[np.uint8]:
 def _silent_stderr() -> Iterator[None]:
     """Hide what OpenCV's decoders write to standard error; our own message says more."""
     kept = os.dup(2)
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    os.close(null)
+    with open(os.devnull, "w") as null:
+        os.dup2(null.fileno(), 2)
     try:
         yield
     finally:
@@ -259,16 +253,12 @@ def _extractor(detector: Detector, points: int) -> Any:
 
 def _strongest(found: Sequence[Any], points: int) -> list[Any]:
     """The strongest keypoints, at most one per cell."""
-    seen: set[tuple[int, int]] = set()
-    kept = []
+    kept: dict[tuple[int, int], Any] = {}
     for point in sorted(found, key=lambda p: (-p.response, p.pt, p.size, p.angle)):
-        cell = (int(point.pt[0] // CELL), int(point.pt[1] // CELL))
-        if cell not in seen:
-            seen.add(cell)
-            kept.append(point)
-            if len(kept) == points:
-                break
-    return kept
+        kept.setdefault((int(point.pt[0] // CELL), int(point.pt[1] // CELL)), point)
+        if len(kept) == points:
+            break
+    return list(kept.values())
 
 
 def _unit_rows(table: Array, detector: Detector) -> Array:

@@ -23,24 +23,14 @@ TRIES = 20  # random draws before giving up
 
 @dataclass(frozen=True)
 class Views:
-    """How pairs are sampled from a photograph.
+    """How pairs are sampled from a photograph."""
 
-    Attributes:
-        size: width and height of both views in pixels.
-        points: maximum number of keypoints per view.
-        difficulty: in [0, 1), how far the corners of a view may move into the photograph.
-        angle: maximum rotation in degrees, multiplied by the difficulty.
-        noise: strength of the photometric augmentation; 0 turns it off.
-        matches: minimum number of true matches; pairs with fewer are sampled again.
-        detector: `sift` or `orb`.
-    """
-
-    size: tuple[int, int] = (320, 240)
-    points: int = 256
-    difficulty: float = 0.7
-    angle: float = 45.0
-    noise: float = 1.0
-    matches: int = 12
+    size: tuple[int, int] = (320, 240)  # width and height of both views in pixels
+    points: int = 256  # maximum number of keypoints per view
+    difficulty: float = 0.7  # in [0, 1), how far corners may move into the photograph
+    angle: float = 45.0  # maximum rotation in degrees, multiplied by the difficulty
+    noise: float = 1.0  # strength of the photometric augmentation; 0 turns it off
+    matches: int = 12  # minimum number of true matches; pairs with fewer are sampled again
     detector: Detector = "sift"
 
     def __post_init__(self) -> None:

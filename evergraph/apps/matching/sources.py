@@ -121,7 +121,7 @@ def read_homography(path: Path) -> Array:
 def _read_scaled(scene: Path, number: int, short_side: int) -> tuple[Image, Array]:
     """An image scaled down, and the scaling as a homography."""
     paths = [scene / f"{number}{suffix}" for suffix in SUFFIXES]
-    image = read_image(next((p for p in paths if p.is_file()), paths[0]))
+    image = read_image(next(filter(Path.is_file, paths), paths[0]))
     scale = min(short_side / min(image.shape[:2]), 1.0)
     if scale < 1:
         image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)

@@ -28,19 +28,12 @@ OPTICAL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 1]], flo
 
 @dataclass(frozen=True)
 class Frame:
-    """Features of a frame with its depth map and camera pose.
-
-    Attributes:
-        features: keypoints and descriptors.
-        depth: `(H, W)` meters along the optical axis; NaN where unknown.
-        pose: `(4, 4)` camera to world.
-        size: width and height of the image that the keypoints refer to.
-    """
+    """Features of a frame with its depth map and camera pose."""
 
     features: ImageFeatures
-    depth: Array
-    pose: Array
-    size: tuple[int, int]
+    depth: Array  # (H, W), meters along the optical axis; NaN where unknown
+    pose: Array  # (4, 4), camera to world
+    size: tuple[int, int]  # width and height of the image that the keypoints refer to
 
 
 @dataclass(frozen=True)

@@ -54,19 +54,12 @@ class PairSource:
 
 @dataclass(frozen=True)
 class Fit:
-    """How to train: Adam, minibatches of whole pairs, each of them equally often.
+    """How to train: Adam, minibatches of whole pairs, each of them equally often."""
 
-    Attributes:
-        steps: gradient steps.
-        pairs_per_step: size of a minibatch.
-        lr: learning rate.
-        cycle: raise and lower the rate in one cycle.
-    """
-
-    steps: int = 300
+    steps: int = 300  # gradient steps
     pairs_per_step: int = 8
     lr: float = 3e-3
-    cycle: bool = True
+    cycle: bool = True  # raise and lower the rate in one cycle
 
     def __post_init__(self) -> None:
         """Reject what trains nothing."""
