@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
 from evergraph.apps.matching.features import Image, detect, to_color
 from evergraph.apps.matching.sources import SCENES, SURFACES, photograph
@@ -245,15 +246,7 @@ def write_sequence(folder: Path | str, frames: list[tuple[Image, Array, Array]])
 
 def quaternion(turn: Array) -> Array:
     """The unit quaternion (x, y, z, w) of a rotation matrix."""
-    t = turn
-    table = np.array([
-        [t[0, 0] - t[1, 1] - t[2, 2], 0, 0, 0],
-        [t[1, 0] + t[0, 1], t[1, 1] - t[0, 0] - t[2, 2], 0, 0],
-        [t[2, 0] + t[0, 2], t[2, 1] + t[1, 2], t[2, 2] - t[0, 0] - t[1, 1], 0],
-        [t[2, 1] - t[1, 2], t[0, 2] - t[2, 0], t[1, 0] - t[0, 1], np.trace(t)],
-    ]) / 3  # fmt: skip
-    _, vectors = np.linalg.eigh(table)  # the largest eigenvalue's vector; reads the lower half
-    out = vectors[:, -1]
+    out = Rotation.from_matrix(turn).as_quat()
     return np.asarray(out if out[3] >= 0 else -out)
 
 
