@@ -18,16 +18,23 @@ import numpy as np
 import typer
 
 from evergraph.apps.matching.arrangements import KINDS, Kind
-from evergraph.apps.matching.baselines import Baseline, adalam, gms, ratio_test, settled
-from evergraph.apps.matching.evaluate import Match, evaluate, harmonic
+from evergraph.apps.matching.evaluate import (
+    Match,
+    adalam,
+    evaluate,
+    gms,
+    harmonic,
+    ratio_test,
+    settled,
+)
 from evergraph.apps.matching.homography import Views, album_pairs, pairs
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import Split, photograph, split
 from evergraph.apps.matching.train import Fit, examples, train_on
 from evergraph.apps.matching.truth import Pair
-from evergraph.cli.console import AsJson, Out, complaints, progress, use_threads
+from evergraph.cli.console import AsJson, Out, complaints, progress, write
+from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
-from evergraph.extras import require
 from experiments.cells import markdown
 from experiments.matching_scenes import CATEGORIES, motorcycle_pairs, rendered_pairs
 
@@ -46,29 +53,18 @@ ADALAM_GRID: tuple[dict[str, Any], ...] = tuple(
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes of the comparison.
-
-    Attributes:
-        train, validation, test, surfaces: pairs of each kind.
-        frames: of the rendered sequence of each category.
-        stereo: points of each image of the stereo pair.
-        views: how the pairs of the test are made.
-        fit: how networks are trained.
-        kinds: networks to train.
-        slow: validation pairs that GMS and AdaLAM, which are slow, are tuned on.
-        baselines: whether they are run too.
-    """
+    """Sizes of the comparison: pairs of each kind, and what is run on them."""
 
     train: int = 1000
     validation: int = 40
     test: int = 60
     surfaces: int = 12
-    frames: int = 8
-    stereo: tuple[int, ...] = (256, 512, 1024)
+    frames: int = 8  # of the rendered sequence of each category
+    stereo: tuple[int, ...] = (256, 512, 1024)  # points of each image of the stereo pair
     views: Views = field(default_factory=Views)
     fit: Fit = field(default_factory=Fit)
     kinds: tuple[Kind, ...] = KINDS
-    slow: int = 10
+    slow: int = 10  # validation pairs that GMS and AdaLAM, which are slow, are tuned on
     baselines: bool = True
 
 
@@ -117,7 +113,7 @@ def _tests(chosen: Split, seed: int, settings: Settings) -> dict[str, list[Pair]
     return {
         "homographies of photographs": list(pairs(scenes, settings.test, 10 * seed + 2, views)),
         "homographies of surfaces": list(pairs(surfaces, settings.surfaces, 10 * seed + 3, views)),
-        "stereo, motorcycle": list(motorcycle_pairs(settings.stereo, views.detector)),
+        "stereo, motorcycle": list(motorcycle_pairs(settings.stereo)),
         "rendered, four frames apart": [
             pair
             for name, category in CATEGORIES.items()
@@ -128,9 +124,9 @@ def _tests(chosen: Split, seed: int, settings: Settings) -> dict[str, list[Pair]
     }
 
 
-def variants() -> dict[str, dict[str, Baseline]]:
+def variants() -> dict[str, dict[str, Match]]:
     """The settings of every installed baseline that validation pairs choose from."""
-    grids: dict[str, dict[str, Baseline]] = {
+    grids: dict[str, dict[str, Match]] = {
         "ratio test": {
             f"ratio {ratio}{', mutual' * mutual}": partial(ratio_test, ratio=ratio, mutual=mutual)
             for ratio in RATIOS
@@ -157,7 +153,7 @@ def _tuned_baselines(
         yield method, settings[best], best, time.process_time() - start
 
 
-def _best(shown: Sequence[Pair], settings: dict[str, Baseline]) -> str:
+def _best(shown: Sequence[Pair], settings: dict[str, Match]) -> str:
     """The setting with the best F1."""
     if len(settings) == 1:
         return next(iter(settings))
@@ -240,18 +236,10 @@ def origin(result: Cell) -> str:
 
 def publish(result: Cell, text: str, as_json: bool, out: Path | None) -> None:
     """Print JSON or Markdown, and write both side by side."""
-    whole = json.dumps(result, indent=1)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(whole + "\n")
+        write(result, out)
         out.with_suffix(".md").write_text(text)
-    typer.echo(whole if as_json else text)
-
-
-def one_thread() -> None:
-    """One thread for torch and for OpenCV: small images are quickest so."""
-    use_threads(1)
-    require("cv2", "matching").setNumThreads(1)
+    typer.echo(json.dumps(result, indent=1) if as_json else text)
 
 
 def main(
@@ -268,7 +256,7 @@ def main(
     Finished seeds and their matchers stay in the --work folder, from which a run resumes.
     """
     evidence = provenance()
-    one_thread()
+    quiet_threads()
     chosen: Any = tuple(kinds.split(","))
     settings = Settings(kinds=chosen, baselines=baselines, **(SMALL if small else {}))
     config = json.loads(json.dumps(asdict(settings)))
@@ -286,8 +274,7 @@ def main(
                 work.mkdir(parents=True, exist_ok=True)
                 for kind, matcher in matchers.items():
                     matcher.save(work / f"{kind}_{seed}.safetensors", {"seed": seed, **evidence})
-                done = {**evidence, "config": config, "cells": found}
-                part.write_text(json.dumps(done, indent=1) + "\n")
+                write({**evidence, "config": config, "cells": found}, part)
             done = json.loads(part.read_text())
             if done["config"] != config:
                 raise ValueError(f"{part} belongs to other settings; use another --work folder")

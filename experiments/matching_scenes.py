@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
-from evergraph.apps.matching.features import Detector, detect
-from evergraph.apps.matching.images import Image, to_color
+from evergraph.apps.matching.features import Image, detect, to_color
 from evergraph.apps.matching.sources import SCENES, SURFACES, photograph
 from evergraph.apps.matching.tartanair import Frame, frame_pair
 from evergraph.apps.matching.truth import Pair, Truth
@@ -32,19 +32,12 @@ NEAR = 0.05
 
 @dataclass(frozen=True)
 class Category:
-    """Settings of the sequences of a category.
+    """Settings of the sequences of a category."""
 
-    Attributes:
-        open: a street with buildings under the sky if true, a room with boxes otherwise.
-        light: factor of the brightness.
-        noise: standard deviation of the image noise, in gray levels.
-        motion: strength of the camera motion.
-    """
-
-    open: bool = False
-    light: float = 1.0
-    noise: float = 3.0
-    motion: float = 1.0
+    open: bool = False  # a street with buildings under the sky, or a room with boxes
+    light: float = 1.0  # factor of the brightness
+    noise: float = 3.0  # standard deviation of the image noise, in gray levels
+    motion: float = 1.0  # strength of the camera motion
 
 
 CATEGORIES = {
@@ -90,37 +83,36 @@ def rendered_pairs(
     seed: int,
     apart: int,
     points: int = 256,
-    detector: Detector = "sift",
     name: str = "",
 ) -> list[Pair]:
     """Pairs of frames of one sequence, so many frames apart."""
     seen = [
-        Frame(detect(image, detector, points), depth, pose, (image.shape[1], image.shape[0]))
+        Frame(detect(image, "sift", points), depth, pose, (image.shape[1], image.shape[0]))
         for image, depth, pose in sequence(category, textures, frames, seed)
     ]
     both = zip(seen, seen[apart:], strict=False)
     return [frame_pair(a, b, f"{name}:{start}") for start, (a, b) in enumerate(both)]
 
 
-def room(rng: Random, textures: list[tuple[Image, ...]], boxes: int = 6) -> list[Rectangle]:
+def room(rng: Random, textures: list[tuple[Image, ...]]) -> list[Rectangle]:
     """A room of 12 × 10 × 5 meters with boxes on the floor and in the air."""
     scene = box(np.array([0.0, 0.0, -1.5]), np.array([12.0, 10.0, 5.0]), 0.0, textures, rng)
-    for _ in range(boxes):
+    for _ in range(6):
         size = rng.uniform(0.6, 2.0, 3)
         place = [rng.uniform(1, 5), rng.uniform(-4, 4), 1 - size[2] / 2 - rng.uniform(0, 1.5)]
         scene += box(np.array(place), size, rng.uniform(0, 3), textures, rng)
     return scene
 
 
-def town(rng: Random, textures: list[tuple[Image, ...]], houses: int = 12) -> list[Rectangle]:
+def town(rng: Random, textures: list[tuple[Image, ...]]) -> list[Rectangle]:
     """Textured ground with houses on both sides of a street, under an empty sky."""
     scene = []
     for x in range(-10, 50, 10):
         for y in range(-20, 20, 10):
-            sides = np.array([10.0, 0, 0]), np.array([0, 10.0, 0])
-            corner = np.array([x, y, 1.0])
-            scene.append(Rectangle(corner, *sides, textures[rng.integers(len(textures))]))
-    for number in range(houses):
+            corner, across, down = np.array([[x, y, 1.0], [10.0, 0, 0], [0, 10.0, 0]])
+            texture = textures[rng.integers(len(textures))]
+            scene.append(Rectangle(corner, across, down, texture))
+    for number in range(12):
         size = np.array([rng.uniform(3, 6), rng.uniform(3, 6), rng.uniform(3, 8)])
         side = 1 if number % 2 else -1
         place = [4.0 * (number // 2) + rng.uniform(0, 2), side * rng.uniform(5, 9), 1 - size[2] / 2]
@@ -132,15 +124,12 @@ def box(
     middle: Array, size: Array, yaw: float, textures: list[tuple[Image, ...]], rng: Random
 ) -> list[Rectangle]:
     """The six faces of a box with random textures."""
-    turn = rotation(yaw, 0.0, 0.0)
+    turn, sides = rotation(yaw, 0.0, 0.0), np.diag(size)
     faces = []
     for axis in range(3):
         for sign in (-0.5, 0.5):
-            across, down, out = np.zeros(3), np.zeros(3), np.zeros(3)
-            across[(axis + 1) % 3] = size[(axis + 1) % 3]
-            down[(axis + 2) % 3] = size[(axis + 2) % 3]
-            out[axis] = sign * size[axis]
-            corner = turn @ (out - across / 2 - down / 2) + middle
+            across, down = sides[(axis + 1) % 3], sides[(axis + 2) % 3]
+            corner = turn @ (sign * sides[axis] - across / 2 - down / 2) + middle
             chosen = textures[rng.integers(len(textures))]
             faces.append(Rectangle(corner, turn @ across, turn @ down, chosen))
     return faces
@@ -257,15 +246,7 @@ def write_sequence(folder: Path | str, frames: list[tuple[Image, Array, Array]])
 
 def quaternion(turn: Array) -> Array:
     """The unit quaternion (x, y, z, w) of a rotation matrix."""
-    t = turn
-    table = np.array([
-        [t[0, 0] - t[1, 1] - t[2, 2], 0, 0, 0],
-        [t[1, 0] + t[0, 1], t[1, 1] - t[0, 0] - t[2, 2], 0, 0],
-        [t[2, 0] + t[0, 2], t[2, 1] + t[1, 2], t[2, 2] - t[0, 0] - t[1, 1], 0],
-        [t[2, 1] - t[1, 2], t[0, 2] - t[2, 0], t[1, 0] - t[0, 1], np.trace(t)],
-    ]) / 3  # fmt: skip
-    _, vectors = np.linalg.eigh(table)  # the largest eigenvalue's vector; reads the lower half
-    out = vectors[:, -1]
+    out = Rotation.from_matrix(turn).as_quat()
     return np.asarray(out if out[3] >= 0 else -out)
 
 
@@ -283,14 +264,12 @@ def write_sequences(root: Path, each: int, frames: int, seed: int = 0, width: in
 # -- scikit-image's stereo pair of a motorcycle, with its true disparity -------------------------
 
 
-def motorcycle_pairs(
-    points: tuple[int, ...] = (256, 512, 1024), detector: Detector = "sift"
-) -> Iterator[Pair]:
+def motorcycle_pairs(points: tuple[int, ...]) -> Iterator[Pair]:
     """The pair with each maximum number of keypoints."""
     left, right, disparity = require("skimage.data", "matching").stereo_motorcycle()
     size = (left.shape[1], left.shape[0])
     for count in points:
-        first, second = (detect(image[..., ::-1], detector, count) for image in (left, right))
+        first, second = (detect(image[..., ::-1], "sift", count) for image in (left, right))
         forward, seen = shift(first.keypoints, disparity)
         backward, seen_back = shift_back(second.keypoints, disparity)
         truth = Truth(forward, backward, seen, seen_back)

@@ -33,6 +33,7 @@ from evergraph.apps.matching.sources import photograph, split
 from evergraph.apps.matching.train import PairSource, examples
 from evergraph.apps.matching.truth import Matches, Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress
+from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.metrics import maximum_forgetting
 from evergraph.evaluate.run import Scores, run
@@ -44,7 +45,7 @@ from evergraph.stream.batch import Batch
 from evergraph.stream.continuum import Continuum
 from evergraph.stream.schedule import Schedule
 from experiments.cells import markdown
-from experiments.matching import SCHEMA, one_thread, origin, publish
+from experiments.matching import SCHEMA, origin, publish
 from experiments.matching_scenes import CATEGORIES, rendered_pairs
 
 APART = 2  # frames between the two of a pair
@@ -54,24 +55,14 @@ Domains = Mapping[str, Sequence[Pair]]
 
 @dataclass(frozen=True)
 class Stream:
-    """Sizes of the stream.
+    """Sizes of the stream."""
 
-    Attributes:
-        frames: of each sequence.
-        sequences: of each domain.
-        memory: candidates that may be kept.
-        points: of each frame.
-        lr: learning rate, Adam.
-        steps: on each new pair.
-        kind: of the network.
-    """
-
-    frames: int = 9
-    sequences: int = 2
-    memory: int = 2000
-    points: int = 256
-    lr: float = 3e-3
-    steps: int = 3
+    frames: int = 9  # of each sequence
+    sequences: int = 2  # of each domain
+    memory: int = 2000  # candidates that may be kept
+    points: int = 256  # of each frame
+    lr: float = 3e-3  # of Adam
+    steps: int = 3  # on each new pair
     kind: Kind = "fgn"
 
 
@@ -97,12 +88,7 @@ def domains(how: Stream, seed: int) -> tuple[Domains, Domains]:
 
 @dataclass(frozen=True)
 class DomainSource:
-    """Training pairs as batches of candidates, followed by test pairs with their names.
-
-    Attributes:
-        train: candidate graphs to learn from.
-        test: domain and pair.
-    """
+    """Candidate graphs to learn from, followed by test pairs, each with its domain."""
 
     train: PairSource
     test: Sequence[tuple[str, Pair]]
@@ -144,7 +130,7 @@ def f1_by_domain(learner: Learner, stream: Continuum, index: Tensor, position: i
 def _match(learner: Learner, pair: Pair) -> Matches:
     graph = propose(pair.first, pair.second)
     score = probability(learner.output(graph_batch(graph))).numpy()
-    return best_cut(one_to_one(graph.first, graph.second, score, LEAST), 1.0)
+    return best_cut(one_to_one(graph.first, graph.second, score, LEAST))
 
 
 def new_learner(method: str, how: Stream, seed: int) -> Learner:
@@ -200,7 +186,7 @@ def main(
 ) -> None:
     """Learn four scene domains one after the other, one pass, and tell what is forgotten."""
     evidence = provenance()
-    one_thread()
+    quiet_threads()
     how, names = Stream(frames, sequences), methods.split(",")
     with complaints(), progress(as_json) as shown:
         task = shown.add_task("rendering", total=None)

@@ -9,7 +9,7 @@ them. `python -m experiments.matching_table7 [TARTANAIR] --out results/matching_
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -21,24 +21,31 @@ import torch
 import typer
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.baselines import nearest_neighbor
-from evergraph.apps.matching.evaluate import Match, Score, judge, summarize
-from evergraph.apps.matching.matcher import Matcher
-from evergraph.apps.matching.paper import (
-    PAPER_KINDS,
-    PaperArrangement,
-    PaperKind,
-    PointMatching,
-    labeled_points,
+from evergraph.apps.matching.evaluate import (
+    Match,
+    Score,
+    evaluate,
+    judge,
+    nearest_neighbor,
+    summarize,
 )
+from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.tartanair import Sequence as Frames
 from evergraph.apps.matching.tartanair import sequence_pairs, sequences
 from evergraph.apps.matching.train import Fit, fit
 from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress
+from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
 from experiments.cells import markdown
-from experiments.matching import SCHEMA, one_thread, origin, publish
+from experiments.matching import SCHEMA, origin, publish
+from experiments.matching_paper import (
+    PAPER_KINDS,
+    PaperKind,
+    PaperNetwork,
+    PointMatching,
+    labeled_points,
+)
 from experiments.matching_scenes import write_sequences
 
 Report = Callable[[str], None]
@@ -60,25 +67,15 @@ PUBLISHED: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True)
 class Table7:
-    """Sizes of the comparison.
+    """Sizes of the comparison."""
 
-    Attributes:
-        apart: frames between the two of a pair.
-        width: of the images in pixels.
-        points: of each image; half of them, the strongest, in training.
-        steps: pairs to train on.
-        rates: learning rates to choose from on validation sequences.
-        share: of the sequences that are trained on; a quarter of those is for validation.
-        most: pairs of a sequence at the most.
-    """
-
-    apart: int = 1
-    width: int = 320
-    points: int = 256
-    steps: int = 100
-    rates: tuple[float, ...] = (1e-4, 1e-3)
-    share: float = 0.8
-    most: int = 50
+    apart: int = 1  # frames between the two of a pair
+    width: int = 320  # of the images in pixels
+    points: int = 256  # of each image; half of them, the strongest, in training
+    steps: int = 100  # pairs to train on
+    rates: tuple[float, ...] = (1e-4, 1e-3)  # to choose from on validation sequences
+    share: float = 0.8  # of sequences to train on; a quarter of those is for validation
+    most: int = 50  # pairs of a sequence
 
 
 def read_categories(path: Path | None = None) -> dict[str, list[str]]:
@@ -166,11 +163,9 @@ def _train(kind: PaperKind, pairs: list[Pair], watch: list[Pair], how: Table7, s
     for rate in how.rates:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            arrangement = PaperArrangement(kind, pairs[0].first.descriptors.shape[1])
-        fit(arrangement.network, data, Fit(how.steps, 1, rate, False), seed, PointMatching())
-        match = Matcher(arrangement).match_pair
-        error = summarize([judge(pair, match(pair)) for pair in watch])["mean_error"]
-        found.append((error, match))
+            network = PaperNetwork(kind, pairs[0].first.descriptors.shape[1])
+        fit(network, data, Fit(how.steps, 1, rate, False), seed, PointMatching())
+        found.append((evaluate(watch, network.match)["mean_error"], network.match))
     return min(found, key=lambda one: one[0])[1]
 
 
@@ -193,33 +188,28 @@ def tabulate(runs: Sequence[Run], categories: dict[str, list[str]]) -> list[dict
     """One row for each category and method, over the test sequences of all seeds."""
     rows = []
     for category in [*categories, OVERALL]:
+
+        def within(name: str, category: str = category) -> bool:
+            return category == OVERALL or category in categories_of(name, categories)
+
         for method in runs[0]:
-            by_seed = [list(_scores(run, method, category, categories)) for run in runs]
+            by_seed = [
+                [score for name in run[method] if within(name) for score in run[method][name]]
+                for run in runs
+            ]
             scores = [score for found in by_seed for score in found]
             if not scores:
                 continue
             errors = [[score.errors for score in found] for found in by_seed]
+            means = [float(np.concatenate(found).mean()) if found else None for found in errors]
             every = np.concatenate([score.errors for score in scores])
             rows.append({
-                "category": category,
-                "method": method,
-                "published": PUBLISHED.get(method, {}).get(category),
-                **summarize(scores),
-                "tolerances": list(TOLERANCES),
-                "within_tolerance": tolerance_curve(every),
-                "mean_error_per_seed": [
-                    float(np.concatenate(found).mean()) if found else None for found in errors
-                ],
+                "category": category, "method": method,
+                "published": PUBLISHED.get(method, {}).get(category), **summarize(scores),
+                "tolerances": list(TOLERANCES), "within_tolerance": tolerance_curve(every),
+                "mean_error_per_seed": means,
             })  # fmt: skip
     return rows
-
-
-def _scores(
-    run: Run, method: str, category: str, categories: dict[str, list[str]]
-) -> Iterator[Score]:
-    for name, scores in run[method].items():
-        if category == OVERALL or category in categories_of(name, categories):
-            yield from scores
 
 
 def page(result: dict[str, Any]) -> str:
@@ -281,15 +271,12 @@ def main(
     from categories to patterns of ENV/LEVEL/P###; --picture gets the tolerance curves of Fig. 3.
     """
     evidence = provenance()
-    one_thread()
+    quiet_threads()
     how = Table7(apart=apart, steps=steps)
     with complaints(), progress(as_json) as shown, TemporaryDirectory() as place:
         patterns = read_categories(categories)
         task = shown.add_task("rendering", total=seeds)
-
-        def report(what: str) -> None:
-            shown.update(task, description=what)
-
+        report = lambda what: shown.update(task, description=what)  # noqa: E731
         if folder is None:
             write_sequences(Path(place), each, frames)
         data = load_pairs(sequences(folder or Path(place)), how, report)

@@ -74,10 +74,9 @@ ORDER = {
         ["online"],
     ],
     "apps/matching": [
-        ["images"],
         ["features"],
         ["candidates", "truth"],
-        ["arrangements", "baselines", "evaluate", "homography", "paper", "tartanair"],
+        ["arrangements", "evaluate", "homography", "tartanair"],
         ["matcher", "sources"],
         ["train"],
     ],

@@ -51,7 +51,7 @@ def test_a_broken_package_keeps_its_own_error(tmp_path, monkeypatch):
 
 
 def test_modules_of_image_matching_name_the_extra():
-    names = ["images", "features", "truth", "homography", "evaluate", "baselines", "matcher"]
+    names = ["features", "truth", "homography", "tartanair", "evaluate", "sources", "matcher"]
     shown = run(f"""
 from importlib import import_module
 for name in {names}:

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evergraph.cli.console import AsJson, Out, complaints, progress, publish, use_threads
+from evergraph.cli.console import (
+    AsJson,
+    Out,
+    complaints,
+    progress,
+    publish,
+    table_of,
+    use_threads,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from evergraph.apps.matching.matcher import Matcher, Online
+    from evergraph.apps.matching.matcher import Matcher
 
 match = typer.Typer(no_args_is_help=True, help="Match the points of images, and learn to.")
 
@@ -22,11 +30,12 @@ MatcherFile = Annotated[
     Path | None,
     typer.Option("--matcher", help="A matcher from `match train`; default: the one we ship."),
 ]
-DetectorName = Annotated[str, typer.Option("--detector", help="`sift` or `orb`.")]
 OtherDetector = Annotated[
     str | None,
     typer.Option("--detector", help="`sift` or `orb`; by default the matcher's own, or sift."),
 ]
+OutFolder = Annotated[Path, typer.Option(help="Folder for matches.npz and matches.png.")]
+Saved = Annotated[Path, typer.Option(help="Where the matcher goes.")]
 Points = Annotated[int, typer.Option(min=1, help="Points of each image at the most.")]
 Threshold = Annotated[
     float | None,
@@ -38,9 +47,7 @@ Threshold = Annotated[
 def match_pair(
     first: Annotated[Path, typer.Argument(help="An image.")],
     second: Annotated[Path, typer.Argument(help="Another image of the same thing.")],
-    out: Annotated[Path, typer.Option(help="Folder for matches.npz and matches.png.")] = Path(
-        "out"
-    ),
+    out: OutFolder = Path("out"),
     matcher: MatcherFile = None,
     detector: OtherDetector = None,
     points: Points = 1024,
@@ -56,7 +63,7 @@ def match_pair(
     with complaints():
         import numpy as np
 
-        from evergraph.apps.matching.images import draw_matches, read_image, to_color
+        from evergraph.apps.matching.features import draw_matches, read_image, to_color
 
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
@@ -66,21 +73,17 @@ def match_pair(
         seconds = time.perf_counter() - start
         out.mkdir(parents=True, exist_ok=True)
         np.savez(out / "matches.npz", allow_pickle=False, **found.arrays())
-        draw_matches(
-            *(to_color(images[0]), to_color(images[1])),
-            found.keypoints0[found.matches.first],
-            found.keypoints1[found.matches.second],
-            found.matches.confidence,
-            out / "matches.png",
-        )
+        matches = found.matches
+        ends = found.keypoints0[matches.first], found.keypoints1[matches.second]
+        shown = [to_color(image) for image in images]
+        draw_matches(shown, ends, matches.confidence, out / "matches.png")
     result: dict[str, object] = {
         "points0": len(found.keypoints0),
         "points1": len(found.keypoints1),
-        "matches": len(found.matches),
-        "mean_confidence": float(found.matches.confidence.mean()) if len(found.matches) else None,
+        "matches": len(matches),
+        "mean_confidence": float(matches.confidence.mean()) if len(matches) else None,
         "seconds": seconds,
     }
-
     publish(result, as_json, None, lambda: _numbers(f"{first.name} and {second.name}", result))
     if not as_json:
         typer.echo(f"Matches and a picture of them are in {out}/")
@@ -92,17 +95,11 @@ def match_video(
         Path, typer.Argument(help="Images in the order of their names, or one TartanAir sequence.")
     ],
     learn: Annotated[
-        bool,
-        typer.Option(
-            help="Go on learning, with labels from depth and poses, or from geometry (RANSAC) "
-            "where there are none."
-        ),
+        bool, typer.Option(help="Learn from depth and poses, or from geometry (RANSAC) without.")
     ] = False,
     memory: Annotated[int, typer.Option(help="Candidates that are kept for replay.")] = 2000,
     width: Annotated[int, typer.Option(min=32, help="Larger frames are scaled down to it.")] = 640,
-    save: Annotated[
-        Path | None, typer.Option(help="Write the matcher after learning here.")
-    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Where the matcher goes in the end.")] = None,
     matcher: MatcherFile = None,
     detector: OtherDetector = None,
     points: Points = 512,
@@ -117,13 +114,16 @@ def match_video(
     """
     with complaints():
         from evergraph.apps.matching.evaluate import judge, summarize
-        from evergraph.apps.matching.matcher import Online
+        from evergraph.apps.matching.matcher import Matcher, replay_learner
         from evergraph.apps.matching.sources import video_length, video_pairs
         from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
         quiet_threads()
-        tool = open_matcher(matcher, detector, points, threshold, Online.default(memory))
+        tool = open_matcher(matcher, detector, points, threshold)
+        if learn:
+            network = tool.arrangement.network
+            tool = Matcher(tool.arrangement, tool.detector, points, replay_learner(network, memory))
         total = matches = labels = 0
         seconds, scores = 0.0, []
         with progress(as_json) as shown:
@@ -157,17 +157,13 @@ def match_video(
 def match_train(
     folder: Annotated[
         Path | None,
-        typer.Argument(
-            help="Images, or TartanAir's layout; default: what scikit-image and -learn bring."
-        ),
+        typer.Argument(help="Images, or TartanAir's layout; default: scikit-image's and -learn's."),
     ] = None,
-    save: Annotated[Path, typer.Option(help="Where the matcher goes.")] = Path(
-        "out/matcher.safetensors"
-    ),
+    save: Saved = Path("out/matcher.safetensors"),
     kind: Annotated[str, typer.Option(help="fgn, gcn, gat or mlp.")] = "fgn",
     pairs: Annotated[int, typer.Option(min=2, help="Pairs to make.")] = 1000,
     steps: Annotated[int, typer.Option(min=1, help="Gradient steps, 8 pairs each.")] = 300,
-    detector: DetectorName = "sift",
+    detector: Annotated[str, typer.Option(help="`sift` or `orb`.")] = "sift",
     points: Points = 256,
     seed: Annotated[int, typer.Option(help="Of pairs, network and pictures.")] = 0,
     out: Out = None,
@@ -189,10 +185,7 @@ def match_train(
         views = Views(points=points, detector=detector)  # type: ignore[arg-type]
         with progress(as_json) as shown:
             task = shown.add_task("making pairs, then training", total=steps)
-
-            def follow(step: int) -> None:
-                shown.update(task, completed=step)
-
+            follow = lambda step: shown.update(task, completed=step)  # noqa: E731
             tool, result = train(folder, kind, pairs, Fit(steps), views, seed, follow)  # type: ignore[arg-type]
         tool.save(save, {**result, **evidence})
     result = {**evidence, **result}
@@ -222,8 +215,7 @@ def match_evaluate(
     (1, 3, 5 pixels) or of the pose error (5, 10, 20 degrees).
     """
     with complaints():
-        from evergraph.apps.matching.baselines import settled
-        from evergraph.apps.matching.evaluate import evaluate
+        from evergraph.apps.matching.evaluate import evaluate, settled
         from evergraph.apps.matching.sources import judged_pairs
         from evergraph.evaluate.evidence import provenance
 
@@ -244,22 +236,16 @@ def match_evaluate(
 
 
 def open_matcher(
-    path: Path | None,
-    detector: str | None,
-    points: int,
-    threshold: float | None = None,
-    online: Online | None = None,
+    path: Path | None, detector: str | None, points: int, threshold: float | None
 ) -> Matcher:
     """The matcher of a file, or the one we ship, with changes from the command line."""
-    from evergraph.apps.matching.arrangements import CandidateArrangement
     from evergraph.apps.matching.matcher import Matcher
 
-    shipped = path is None
-    tool = Matcher.pretrained(detector or "sift") if shipped else Matcher.load(path)  # type: ignore[arg-type]
-    if threshold is not None and isinstance(tool.arrangement, CandidateArrangement):
-        found = tool.arrangement
-        tool.arrangement = replace(found, threshold=threshold)
-    return Matcher(tool.arrangement, detector or tool.detector, points, online)  # type: ignore[arg-type]
+    tool = Matcher.pretrained(detector or "sift") if path is None else Matcher.load(path)  # type: ignore[arg-type]
+    arrangement = tool.arrangement
+    if threshold is not None:
+        arrangement = replace(arrangement, threshold=threshold)
+    return Matcher(arrangement, detector or tool.detector, points)  # type: ignore[arg-type]
 
 
 def quiet_threads() -> None:
@@ -272,30 +258,29 @@ def quiet_threads() -> None:
 
 def _numbers(title: str, result: dict[str, Any]) -> Table:
     """All plain numbers of a result."""
-    from rich.table import Table
-
-    shown = Table(title=title, show_header=False)
-    shown.add_column()
-    shown.add_column(justify="right")
-    for name, value in result.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            text = f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
-            shown.add_row(name.replace("_", " "), text)
+    numbers = {
+        name: value
+        for name, value in result.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    rows = [
+        [name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"]
+        for name, value in numbers.items()
+    ]
+    shown = table_of(title, ("", ""), rows)
+    shown.show_header = False
     return shown
 
 
 def _methods(rows: list[dict[str, Any]]) -> Table:
     """One row a method, with the area under the curve that the pairs allow."""
-    from rich.table import Table
-
     auc = next((name for name in ("auc_magsac", "auc_pose") if name in rows[0]), None)
-    shown = Table("method", title="Matches within 3 pixels")
-    for name in ("precision", "recall", "F1", "mean error, px", *(("AUC",) if auc else ())):
-        shown.add_column(name, justify="right")
+    columns = ("method", "precision", "recall", "F1", "mean error, px", *(("AUC",) if auc else ()))
+    lines = []
     for row in rows:
         numbers = [f"{row[name]:.3f}" for name in ("precision", "recall", "f1")]
         numbers.append(f"{row['mean_error']:.2f}" if "mean_error" in row else "")
         if auc:
             numbers.append(" / ".join(f"{100 * value:.1f}" for value in row[auc]))
-        shown.add_row(row["method"], *numbers)
-    return shown
+        lines.append([row["method"], *numbers])
+    return table_of("Matches within 3 pixels", columns, lines)

@@ -144,7 +144,8 @@ class Table:
 
     def pair(self, own: Tensor, around: Tensor) -> Tensor:
         """Map `(E,)` twice to `(E, K)`."""
-        return own.unsqueeze(-1) + around[self.links.index]
+        index = self.links.index
+        return own.unsqueeze(-1) + around.index_select(0, index.flatten()).view_as(index)
 
     def softmax(self, score: Tensor) -> Tensor:
         """Softmax of `(E, K)` along each row."""

@@ -137,7 +137,7 @@ class ResidualBlock(nn.Module):
         self.update = nn.Sequential(
             nn.Linear(2 * width if message else width, 2 * width),
             nn.LayerNorm(2 * width),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(2 * width, width),
         )
 

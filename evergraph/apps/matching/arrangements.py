@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -49,26 +49,8 @@ TYPICAL = 4.0  # a sum of weights that is neither large nor small
 LEAST = 0.05  # probability below which nothing is considered
 
 
-class Arrangement(Protocol):
-    """A way from the features of two images to matches; `network` is what was learned."""
-
-    network: Any
-
-    def match(self, first: ImageFeatures, second: ImageFeatures) -> Matches:
-        """The matches, the most confident first."""
-        ...
-
-    def values(self) -> dict[str, Any]:
-        """All that is needed to build it again, as JSON can hold it."""
-        ...
-
-
 class CandidateEncoder(nn.Module):
-    """An MLP from the features of a candidate to 32 numbers, seen as 4 channels of 8 features.
-
-    Args:
-        inputs: how many of the features are read, from the first on.
-    """
+    """An MLP from a candidate's first features to 32 numbers, as 4 channels of 8 features."""
 
     in_shape = (1, NUM_FEATURES)
 
@@ -76,7 +58,9 @@ class CandidateEncoder(nn.Module):
         super().__init__()
         width = math.prod(SHAPE)
         self.inputs = inputs
-        self.layers = nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width))
+        self.layers = nn.Sequential(
+            nn.Linear(inputs, width), nn.ReLU(True), nn.Linear(width, width)
+        )
 
     def forward(self, features: Features) -> Tensor:
         """Map `(*, 1, 21)` to `(*, 4, 8)`."""
@@ -86,12 +70,7 @@ class CandidateEncoder(nn.Module):
 
 
 def candidate_network(kind: Kind = "fgn", neighbors: int = Proposal.neighbors) -> FGN:
-    """A network that tells true candidates from false ones.
-
-    Args:
-        kind: `fgn`, `gcn`, `gat` or `mlp`.
-        neighbors: K of each candidate, for `gcn`.
-    """
+    """A network that tells true candidates, of so many neighbors each, from false ones."""
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     options: dict[Kind, dict[str, Any]] = {
@@ -136,21 +115,18 @@ def probability(logits: Tensor) -> Tensor:
 
 @dataclass
 class CandidateArrangement:
-    """Candidate matches are the items, a network tells the true ones; the default.
+    """From the features of two images to matches: propose candidates, score them, decide.
 
     Attributes:
         kind: of the network.
         threshold: least probability of a match; None cuts every pair where F1 is expected to be
-            largest, see `assignment.best_cut`.
-        beyond: true matches for each that is among the candidates, for that cut; 1 leaves out of
-            the account those that no candidate proposes.
+            largest, see `best_cut`.
         proposal: how candidates are proposed.
         network: scores candidates; a new one if None.
     """
 
     kind: Kind = "fgn"
     threshold: float | None = None
-    beyond: float = 1.0
     proposal: Proposal = field(default_factory=Proposal)
     network: FGN = None  # type: ignore[assignment]
 
@@ -169,9 +145,9 @@ class CandidateArrangement:
         """One-to-one matches of scored candidates."""
         least = LEAST if self.threshold is None else self.threshold
         found = one_to_one(graph.first, graph.second, score, least)
-        return best_cut(found, self.beyond) if self.threshold is None else found
+        return best_cut(found) if self.threshold is None else found
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def score(self, graph: CandidateGraph) -> Array:
         """The probability of every candidate, `(E,)`."""
         if not len(graph):
@@ -181,14 +157,9 @@ class CandidateArrangement:
         return probability(self.network(graph_batch(graph))).numpy()
 
     def values(self) -> dict[str, Any]:
-        """The kind of network, how to cut, and the proposal."""
-        return {
-            "arrangement": "candidates",
-            "kind": self.kind,
-            "threshold": self.threshold,
-            "beyond": self.beyond,
-            "proposal": asdict(self.proposal),
-        }
+        """All that is needed to build it again, as JSON can hold it."""
+        settings = {"kind": self.kind, "threshold": self.threshold}
+        return {"arrangement": "candidates", **settings, "proposal": asdict(self.proposal)}
 
 
 def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> Matches:
@@ -197,11 +168,8 @@ def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> M
     Each round takes all candidates that are the best of both of their keypoints at once, which
     gives the same matches as one at a time.
 
-    Args:
-        first: `(E,)` keypoints of the candidates in the first image.
-        second: `(E,)` keypoints of the candidates in the second image.
-        score: `(E,)` scores of the candidates.
-        threshold: minimum score of a match.
+    All are `(E,)`: the keypoints of the candidates in both images, and their scores, of which
+    those below the threshold are left out.
 
     Example:
         >>> one_to_one(np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0.9, 0.8, 0.7]), 0.5)
@@ -211,8 +179,7 @@ def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> M
     left = left[np.lexsort((second[left], first[left], -score[left]))]
     taken = [left[:0]]
     while len(left):
-        best0 = np.unique(first[left], return_index=True)[1]
-        best1 = np.unique(second[left], return_index=True)[1]
+        best0, best1 = (np.unique(side[left], return_index=True)[1] for side in (first, second))
         chosen = left[np.intersect1d(best0, best1)]
         taken.append(chosen)
         free = ~np.isin(first[left], first[chosen]) & ~np.isin(second[left], second[chosen])
@@ -221,24 +188,20 @@ def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> M
     return sorted_matches(first[rows], second[rows], score[rows])
 
 
-def best_cut(matches: Matches, beyond: float) -> Matches:
+def best_cut(matches: Matches) -> Matches:
     """Keep the most confident matches, as many as maximize the expected F1.
 
-    If confidences are probabilities, the first k matches contain `Σ_{i≤k} p_i` of the
-    `beyond · Σ p` true matches, so that F1 is `2 Σ_{i≤k} p_i / (k + beyond · Σ p)`. Unlike a fixed
-    threshold, this cuts an easy pair at a higher confidence than a hard one.
-
-    Args:
-        matches: in descending order of confidence.
-        beyond: number of true matches divided by those among `matches`; 1 if none is missing.
+    If confidences are probabilities, the first k matches contain `Σ_{i≤k} p_i` of the `Σ p` true
+    ones, so that F1 is `2 Σ_{i≤k} p_i / (k + Σ p)`. Unlike a fixed threshold, this cuts an easy
+    pair at a higher confidence than a hard one.
 
     Example:
         >>> sure = Matches(np.arange(3), np.arange(3), np.array([1.0, 0.9, 0.1]))
-        >>> len(best_cut(sure, 1.0))
+        >>> len(best_cut(sure))
         2
     """
     if not len(matches):
         return matches
     found = np.cumsum(matches.confidence, dtype=np.float64)
-    expected = found / (np.arange(1, len(matches) + 1) + beyond * found[-1])
+    expected = found / (np.arange(1, len(matches) + 1) + found[-1])
     return matches.strongest(int(np.argmax(expected)) + 1)

@@ -33,31 +33,20 @@ RIDGE = 0.1  # regularization of affine fits
 
 @dataclass(frozen=True)
 class Proposal:
-    """How candidates are proposed and connected.
+    """How candidates are proposed and connected."""
 
-    Attributes:
-        candidates: per keypoint, by descriptor.
-        guided: per keypoint, by predicted position.
-        nearby: nearest keypoints whose candidates may become neighbors.
-        neighbors: per candidate, those with the largest weights.
-        slack: prediction error that is tolerated, as a share of the displacement.
-        tolerance: prediction error that is tolerated in addition, in pixels.
-    """
-
-    candidates: int = 2
-    guided: int = 1
-    nearby: int = 24
-    neighbors: int = 24
-    slack: float = 0.25
-    tolerance: float = 3.0
+    candidates: int = 2  # per keypoint, by descriptor
+    guided: int = 1  # per keypoint, by predicted position
+    nearby: int = 24  # nearest keypoints whose candidates may become neighbors
+    neighbors: int = 24  # per candidate, those with the largest weights
+    slack: float = 0.25  # prediction error that is tolerated, as a share of the displacement
+    tolerance: float = 3.0  # prediction error that is tolerated in addition, in pixels
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name in ("candidates", "nearby", "neighbors"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.guided < 0:
-            raise ValueError(f"guided must be at least 0, got {self.guided}")
+        for name, least in (("candidates", 1), ("guided", 0), ("nearby", 1), ("neighbors", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -131,8 +120,7 @@ class _Appearance:
         if len(first) == 1:
             self.best, self.next_best = self.similarity[0], np.full_like(self.similarity[0], -1)
         else:
-            two = np.partition(self.similarity, len(first) - 2, axis=0)[-2:]
-            self.best, self.next_best = two[1], two[0]
+            self.next_best, self.best = np.partition(self.similarity, len(first) - 2, axis=0)[-2:]
 
     def cues(self, i: Array, j: Array) -> dict[str, Array]:
         """Features of candidates from descriptors only, and a confidence in 0..1."""
@@ -156,11 +144,7 @@ class _Appearance:
 class _Motion:
     """The similarity transforms of E matches, `(E,)` each.
 
-    Attributes:
-        source, target: positions in the two images, complex.
-        log_scale: logarithm of the ratio of scales.
-        rotation: difference of orientations.
-        linear: scale and rotation as one complex factor.
+    Positions are complex, and so is `linear`, which is scale and rotation as one factor.
     """
 
     source: Array
@@ -184,8 +168,7 @@ class _Motion:
     def fit_affine(self, index: Array, weight: Array) -> Array:
         """Correct each transform to an affine map by weighted least squares on neighbors.
 
-        Returns `(3, E)`, complex: an offset in pixels, and what is added per `REACH` pixels along
-        x and along y.
+        Returns `(3, E)`, complex: an offset, and what is added per `REACH` pixels along x and y.
         """
         moved = self.source[index] - self.source[:, None]
         residual = self.target[index] - self.target[:, None] - self.linear[:, None] * moved
@@ -257,12 +240,9 @@ def _neighbors(
 ) -> tuple[Array, Array, Array]:
     """Neighbors of all candidates, their weights, and the sum over all candidates nearby."""
     per = len(i) // len(around)
-    weight = np.zeros((len(i), 0), np.float32)
-    others = np.zeros((len(i), 0), np.int64)
-    if around.shape[1]:
-        others = (around[:, :, None] * per + np.arange(per)).reshape(len(around), -1)[i]
-        weight = motion.agreement(others, how)
-        weight *= (j[others] != j[:, None]) & (i[others] != i[:, None])
+    others = (around[:, :, None] * per + np.arange(per)).reshape(len(around), -1)[i]
+    weight = motion.agreement(others, how)
+    weight *= (j[others] != j[:, None]) & (i[others] != i[:, None])
     total = weight.sum(1)
     missing = how.neighbors - weight.shape[1]
     if missing > 0:
@@ -286,9 +266,8 @@ def _positions(first: ImageFeatures, second: ImageFeatures, i: Array, j: Array) 
 def _nearest(points: Array, count: int) -> Array:
     """The nearest other points of each, `(N, count)` or fewer."""
     count = min(count, len(points) - 1)
-    if not count:
-        return np.zeros((len(points), 0), np.int64)
-    return np.asarray(cKDTree(points).query(points, count + 1)[1])[:, 1:]
+    found = cKDTree(points).query(points, count + 1)[1]
+    return np.asarray(found).reshape(len(points), -1)[:, 1:]
 
 
 def _largest(table: Array, count: int) -> tuple[Array, Array]:

@@ -1,15 +1,23 @@
-"""Metrics: precision, recall, F1, the paper's mean error, and AUC of homography and pose."""
+"""How good matches are, and what needs no learning to compare with.
+
+Metrics are precision, recall, F1, the paper's mean error, and the AUC of homography and pose;
+baselines are nearest neighbors, the ratio test, GMS and AdaLAM.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.truth import PIXELS, Matches, Pair
+from evergraph.apps.matching.features import ImageFeatures
+from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
 from evergraph.extras import require
 
 cv2 = require("cv2", "matching")
@@ -26,15 +34,11 @@ class Score:
     """Metrics of one pair.
 
     Attributes:
-        precision: share of the judged matches with an error of at most 3 pixels; 0 if there are
-            none.
+        precision: share of judged matches with an error of at most 3 pixels; 0 if there are none.
         recall: share of the true matches that were found; NaN if there are none.
-        errors: errors of the 150 most confident matches in pixels, occluded keypoints included, as
-            the paper averages them.
-        corner: mean corner error in pixels of homographies estimated by DLT and by MAGSAC; None
-            without a true homography.
-        angle: larger of the errors of rotation and translation direction, in degrees, of an
-            estimated essential matrix; None without a true motion.
+        errors: in pixels, of the 150 most confident matches, occluded keypoints included.
+        corner: see `corner_errors`; None without a true homography.
+        angle: see `pose_error`; None without a true motion.
     """
 
     precision: float
@@ -49,9 +53,10 @@ def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
     judged = pair.truth.judged[matches.first]
     first, second = matches.first[judged], matches.second[judged]
     right = pair.error(first, second) <= PIXELS
-    truth = pair.true_matches()
-    total = int((truth >= 0).sum())
-    found = int((truth[first] == second).sum())
+    precision = float(right.mean()) if len(right) else 0.0
+    total = int((pair.true_matches >= 0).sum())
+    found = int((pair.true_matches[first] == second).sum())
+    recall = found / total if total else float("nan")
     top = matches.strongest(STRONGEST)
     errors = pair.error(top.first, top.second)
     corner = angle = None
@@ -59,13 +64,7 @@ def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
         corner = corner_errors(pair, matches)
     elif geometry and pair.motion is not None:
         angle = pose_error(pair, matches)
-    return Score(
-        float(right.mean()) if len(right) else 0.0,
-        found / total if total else float("nan"),
-        errors[np.isfinite(errors)],
-        corner,
-        angle,
-    )
+    return Score(precision, recall, errors[np.isfinite(errors)], corner, angle)
 
 
 def evaluate(pairs: Iterable[Pair], match: Match, geometry: bool = False) -> dict[str, Any]:
@@ -78,8 +77,10 @@ def summarize(scores: Sequence[Score]) -> dict[str, Any]:
     usable = [score for score in scores if not np.isnan(score.recall)]
     if not usable:
         raise ValueError(f"none of the {len(scores)} pairs has any true match to look for")
-    precision = float(np.mean([score.precision for score in usable]))
-    recall = float(np.mean([score.recall for score in usable]))
+    precision, recall = (
+        float(np.mean([getattr(score, name) for score in usable]))
+        for name in ("precision", "recall")
+    )
     out: dict[str, Any] = {
         "pairs": len(usable),
         "precision": precision,
@@ -88,8 +89,7 @@ def summarize(scores: Sequence[Score]) -> dict[str, Any]:
     }
     errors = np.concatenate([score.errors for score in scores])
     if len(errors):
-        out["mean_error"] = float(errors.mean())
-        out["median_error"] = float(np.median(errors))
+        out |= {"mean_error": float(errors.mean()), "median_error": float(np.median(errors))}
         out["error_90"] = float(np.quantile(errors, 0.9))
     corners = [score.corner for score in scores if score.corner is not None]
     for kind, name in enumerate(("dlt", "magsac")):
@@ -125,24 +125,18 @@ def areas(errors: Sequence[float], limits: Sequence[float]) -> list[float]:
 def corner_errors(pair: Pair, matches: Matches) -> tuple[float, float]:
     """Mean corner errors of homographies estimated by DLT and by MAGSAC, in pixels."""
     points0, points1 = pair.points(matches)
-    out = []
-    for method in (0, cv2.USAC_MAGSAC):
-        estimate = None
-        if len(points0) >= 4:
-            cv2.setRNGSeed(0)
-            estimate, _ = cv2.findHomography(points0, points1, method, 3.0)
-        out.append(np.inf if estimate is None else _corner_distance(pair, estimate))
+    corners = np.array([[[0, 0], [1, 0], [1, 1], [0, 1]]], float) * pair.size
+    out = [np.inf, np.inf]
+    for kind, method in enumerate((0, cv2.USAC_MAGSAC)):
+        cv2.setRNGSeed(0)
+        enough = len(points0) >= 4
+        found = cv2.findHomography(points0, points1, method, 3.0)[0] if enough else None
+        if found is not None:
+            with np.errstate(all="ignore"):
+                there = [cv2.perspectiveTransform(corners, m)[0] for m in (pair.homography, found)]
+                distance = float(np.linalg.norm(there[0] - there[1], axis=1).mean())
+            out[kind] = distance if np.isfinite(distance) else np.inf
     return out[0], out[1]
-
-
-def _corner_distance(pair: Pair, estimate: Array) -> float:
-    width, height = pair.size
-    corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], float)
-    assert pair.homography is not None
-    with np.errstate(all="ignore"):
-        there = [cv2.perspectiveTransform(corners[None], m)[0] for m in (pair.homography, estimate)]
-        distance = float(np.linalg.norm(there[0] - there[1], axis=1).mean())
-    return distance if np.isfinite(distance) else np.inf
 
 
 def pose_error(pair: Pair, matches: Matches) -> float:
@@ -152,22 +146,113 @@ def pose_error(pair: Pair, matches: Matches) -> float:
         return 180.0
     focal = pair.size[0] / 2
     camera = np.array([[focal, 0, pair.size[0] / 2], [0, focal, pair.size[1] / 2], [0, 0, 1]])
-    points0, points1 = pair.points(matches)
+    points = pair.points(matches)
     cv2.setRNGSeed(0)
     essential, inliers = cv2.findEssentialMat(
-        points0, points1, camera, method=cv2.RANSAC, prob=0.999, threshold=1.0
+        *points, camera, method=cv2.RANSAC, prob=0.999, threshold=1.0
     )
     if essential is None or essential.shape != (3, 3):
         return 180.0
-    _, rotation, translation, _ = cv2.recoverPose(essential, points0, points1, camera, mask=inliers)
-    trace = np.trace(rotation.T @ pair.motion[:3, :3])
-    angle = np.degrees(np.arccos(np.clip((trace - 1) / 2, -1, 1)))
-    return max(float(angle), _direction_error(translation[:, 0], pair.motion[:3, 3]))
+    _, rotation, shift, _ = cv2.recoverPose(essential, *points, camera, mask=inliers)
+    cosine = (np.trace(rotation.T @ pair.motion[:3, :3]) - 1) / 2
+    true = pair.motion[:3, 3]
+    length = float(np.linalg.norm(shift) * np.linalg.norm(true))
+    # a static camera has no direction of translation
+    along = abs(shift[:, 0] @ true) / length if length >= 1e-9 else 1.0
+    return float(np.degrees(np.arccos(np.clip([cosine, along], -1, 1))).max())
 
 
-def _direction_error(estimate: Array, truth: Array) -> float:
-    length = float(np.linalg.norm(estimate) * np.linalg.norm(truth))
-    if length < 1e-9:
-        return 0.0  # a static camera has no direction of translation
-    angle = np.degrees(np.arccos(np.clip(abs(estimate @ truth) / length, -1, 1)))
-    return float(angle)
+# -- baselines ----------------------------------------------------------------------------------
+
+
+def nearest(first: ImageFeatures, second: ImageFeatures) -> tuple[Array, Array, Array, Array]:
+    """The nearest neighbor in the second image of each of N keypoints of the first, `(N,)` each.
+
+    Returns its index, the cosine of the descriptors, the distance divided by that to the second
+    nearest, and whether both keypoints are nearest neighbors of each other.
+    """
+    if not len(first) or not len(second):
+        none = np.zeros(0)
+        return none.astype(int), none, none, none.astype(bool)
+    similarity = first.descriptors @ second.descriptors.T
+    rows, partner = np.arange(len(first)), similarity.argmax(1)
+    best = similarity[rows, partner]
+    ratio = np.zeros(len(first), np.float32)
+    if len(second) > 1:
+        runner_up = np.partition(similarity, len(second) - 2, axis=1)[:, -2]
+        near, far = (np.sqrt(np.maximum(2 - 2 * s, 0)) for s in (best, runner_up))
+        ratio = np.where(far > 0, near / np.maximum(far, 1e-12), 1.0)
+    return partner, best, ratio, similarity.argmax(0)[partner] == rows
+
+
+def nearest_neighbor(pair: Pair) -> Matches:
+    """Nearest neighbors without a check, as in the paper; confidence is the cosine."""
+    partner, cosine, _, _ = nearest(pair.first, pair.second)
+    return sorted_matches(np.arange(len(partner)), partner, cosine)
+
+
+def ratio_test(pair: Pair, ratio: float, mutual: bool = True) -> Matches:
+    """Nearest neighbors whose distance ratio to the second nearest is at most `ratio` (Lowe)."""
+    partner, _, found, both = nearest(pair.first, pair.second)
+    kept = np.flatnonzero((found <= ratio) & (both | (not mutual)))
+    return sorted_matches(kept, partner[kept], 1 - 0.5 * found[kept])
+
+
+def gms(pair: Pair, threshold: float = 6.0) -> Matches:
+    """Grid-based motion statistics (Bian et al. 2017), from OpenCV's contributed modules."""
+    partner, cosine, _, _ = nearest(pair.first, pair.second)
+    if not len(partner):
+        return sorted_matches(partner, partner, cosine)
+    points0, points1 = (
+        [cv2.KeyPoint(float(x), float(y), 1.0) for x, y in side.keypoints]
+        for side in (pair.first, pair.second)
+    )
+    proposed = [
+        cv2.DMatch(i, int(j), float(1 - s))
+        for i, (j, s) in enumerate(zip(partner, cosine, strict=True))
+    ]
+    kept = cv2.xfeatures2d.matchGMS(
+        pair.size, pair.size, points0, points1, proposed,
+        withRotation=True, withScale=True, thresholdFactor=threshold,
+    )  # fmt: skip
+    first = np.array([match.queryIdx for match in kept], int)
+    return sorted_matches(first, partner[first], cosine[first])
+
+
+def adalam(pair: Pair, settings: dict[str, Any] | None = None) -> Matches:
+    """AdaLAM (Cavalli et al. 2020) from kornia; settings change kornia's configuration."""
+    kornia = require("kornia.feature.adalam", "adalam")
+    if len(pair.first) < 4 or len(pair.second) < 4:
+        none = np.zeros(0, int)
+        return sorted_matches(none, none, np.zeros(0))
+    default = kornia.get_adalam_default_config()
+    matcher = kornia.AdalamFilter({**default, **(settings or {}), "device": torch.device("cpu")})
+    (k1, d1, o1, s1), (k2, d2, o2, s2) = (
+        [
+            torch.from_numpy(part).float()
+            for part in (s.keypoints, s.descriptors, np.rad2deg(s.orientations), s.scales)
+        ]
+        for s in (pair.first, pair.second)
+    )
+    shape = pair.size[::-1]
+    with torch.random.fork_rng():  # AdaLAM draws from the global generator
+        torch.manual_seed(0)
+        found, distance = matcher.match_and_filter(
+            k1, k2, d1, d2, shape, shape, o1, o2, s1, s2, return_dist=True
+        )
+    index = found.numpy().reshape(-1, 2)
+    return sorted_matches(index[:, 0], index[:, 1], 1 - 0.5 * distance.numpy().reshape(-1))
+
+
+def settled() -> dict[str, Match]:
+    """The baselines that are installed, with settings chosen on validation pairs."""
+    out: dict[str, Match] = {
+        "nearest neighbor": nearest_neighbor,
+        "mutual nearest neighbor": partial(ratio_test, ratio=1.0),
+        "ratio test": partial(ratio_test, ratio=0.875),
+    }
+    if hasattr(cv2, "xfeatures2d") and hasattr(cv2.xfeatures2d, "matchGMS"):
+        out["GMS"] = partial(gms, threshold=2.0)
+    if find_spec("kornia") is not None:
+        out["AdaLAM"] = adalam
+    return out

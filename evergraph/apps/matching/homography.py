@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import islice, permutations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.features import Detector, ImageFeatures, detect
-from evergraph.apps.matching.images import Image, to_gray
+from evergraph.apps.matching.features import Detector, Image, ImageFeatures, detect, to_gray
 from evergraph.apps.matching.truth import Pair, homography_pair
 from evergraph.extras import require
 
@@ -24,24 +23,14 @@ TRIES = 20  # random draws before giving up
 
 @dataclass(frozen=True)
 class Views:
-    """How pairs are sampled from a photograph.
+    """How pairs are sampled from a photograph."""
 
-    Attributes:
-        size: width and height of both views in pixels.
-        points: maximum number of keypoints per view.
-        difficulty: in [0, 1), how far the corners of a view may move into the photograph.
-        angle: maximum rotation in degrees, multiplied by the difficulty.
-        noise: strength of the photometric augmentation; 0 turns it off.
-        matches: minimum number of true matches; pairs with fewer are sampled again.
-        detector: `sift` or `orb`.
-    """
-
-    size: tuple[int, int] = (320, 240)
-    points: int = 256
-    difficulty: float = 0.7
-    angle: float = 45.0
-    noise: float = 1.0
-    matches: int = 12
+    size: tuple[int, int] = (320, 240)  # width and height of both views in pixels
+    points: int = 256  # maximum number of keypoints per view
+    difficulty: float = 0.7  # in [0, 1), how far corners may move into the photograph
+    angle: float = 45.0  # maximum rotation in degrees, multiplied by the difficulty
+    noise: float = 1.0  # strength of the photometric augmentation; 0 turns it off
+    matches: int = 12  # minimum number of true matches; pairs with fewer are sampled again
     detector: Detector = "sift"
 
     def __post_init__(self) -> None:
@@ -50,14 +39,6 @@ class Views:
             raise ValueError(f"difficulty must lie in [0, 1), got {self.difficulty}")
         if min(self.size) < 16:
             raise ValueError(f"size must be at least 16 pixels each way, got {self.size}")
-
-
-@dataclass(frozen=True)
-class View:
-    """Features of a view, and the homography from the photograph to it."""
-
-    features: ImageFeatures
-    homography: Array
 
 
 def pairs(
@@ -74,7 +55,10 @@ def pairs(
     failed = made = 0
     while made < count:
         number = (made + failed) % len(ready)
-        pair = _random_pair(ready[number], rng, views, f"image {number}")
+        for _ in range(TRIES):
+            both = (_random_view(ready[number], rng, views) for _ in range(2))
+            if (pair := _pair_of(both, views, f"image {number}")) is not None:
+                break
         if pair is not None:
             made += 1
             yield pair
@@ -87,10 +71,10 @@ def pairs(
             )
 
 
-def fit(image: Image, size: tuple[int, int], most: int = 800) -> Image:
-    """Scale a photograph to at most `most` pixels, but to at least 1.3 times the view size."""
+def fit(image: Image, size: tuple[int, int]) -> Image:
+    """Scale a photograph to at most 800 pixels, but to at least 1.3 times the view size."""
     height, width = image.shape[:2]
-    scale = min(most / max(height, width), 1.0)
+    scale = min(800 / max(height, width), 1.0)
     scale = max(scale, 1.3 * size[0] / width, 1.3 * size[1] / height)
     interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     return np.asarray(cv2.resize(image, None, fx=scale, fy=scale, interpolation=interpolation))
@@ -130,29 +114,19 @@ def _convex(corners: Array, least: float) -> bool:
     return bool((cross > least).all() or (cross < -least).all())
 
 
-def _random_view(image: Image, rng: Random, views: Views) -> View:
+def _random_view(image: Image, rng: Random, views: Views) -> tuple[ImageFeatures, Array]:
+    """Features of a view, and the homography from the photograph to it."""
     matrix = random_homography(image.shape, rng, views)
     warped = cv2.warpPerspective(image, matrix, views.size, flags=cv2.INTER_AREA)
-    found = detect(photometric(warped, rng, views.noise), views.detector, views.points)
-    return View(found, matrix)
+    return detect(photometric(warped, rng, views.noise), views.detector, views.points), matrix
 
 
-def _pair_of(first: View, second: View, views: Views, name: str) -> Pair | None:
+def _pair_of(both: Iterable[tuple[ImageFeatures, Array]], views: Views, name: str) -> Pair | None:
     """The pair of two views of one photograph; None if it has too few true matches."""
-    homography = second.homography @ np.linalg.inv(first.homography)
-    pair = homography_pair(first.features, second.features, homography, views.size, name)
-    enough = int((pair.true_matches() >= 0).sum()) >= views.matches
-    return pair if enough else None
-
-
-def _random_pair(image: Image, rng: Random, views: Views, name: str) -> Pair | None:
-    """A pair of two new views; None if all tries have too few true matches."""
-    for _ in range(TRIES):
-        first, second = (_random_view(image, rng, views) for _ in range(2))
-        pair = _pair_of(first, second, views, name)
-        if pair is not None:
-            return pair
-    return None
+    (first, to_first), (second, to_second) = both
+    homography = to_second @ np.linalg.inv(to_first)
+    pair = homography_pair(first, second, homography, views.size, name)
+    return pair if int((pair.true_matches >= 0).sum()) >= views.matches else None
 
 
 def album_pairs(
@@ -175,15 +149,8 @@ def album_pairs(
         levels = [views.difficulty * (rng.uniform() if i % 2 else 1.0) for i in range(num_views)]
         album = [_random_view(ready, rng, replace(views, difficulty=level)) for level in levels]
         both = list(permutations(album, 2))
-        taken = 0
-        for place in rng.permutation(len(both)):
-            if taken == each:
-                break
-            first, second = both[place]
-            pair = _pair_of(first, second, views, f"image {number}")
-            if pair is not None:
-                out.append(pair)
-                taken += 1
+        tried = (_pair_of(both[i], views, f"image {number}") for i in rng.permutation(len(both)))
+        out += islice((pair for pair in tried if pair is not None), each)
     if not out:
         raise ValueError(
             f"the images have too little structure: no two views of {len(images)} images share "
@@ -219,7 +186,7 @@ def photometric(image: Image, rng: Random, strength: float = 1.0) -> Image:
 
 
 def _shadow(shape: tuple[int, ...], rng: Random, strength: float) -> Array:
-    height, width = shape[:2]
+    height, width = shape
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
     across, down = rng.uniform(0, width), rng.uniform(0, height)
     radius = rng.uniform(0.12, 0.6) * width
@@ -233,7 +200,6 @@ def _motion_blur(rng: Random) -> Array:
     size = int(rng.integers(3, 9))
     line = np.zeros((size, size), np.float32)
     line[size // 2] = 1
-    middle = ((size - 1) / 2, (size - 1) / 2)
-    turn = cv2.getRotationMatrix2D(middle, rng.uniform(0, 180), 1)
+    turn = cv2.getRotationMatrix2D(((size - 1) / 2,) * 2, rng.uniform(0, 180), 1)
     line = cv2.warpAffine(line, turn, (size, size))
     return np.asarray(line / line.sum())

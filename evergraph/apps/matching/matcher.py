@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evergraph.apps.matching.arrangements import (
-    Arrangement,
     CandidateArrangement,
     candidate_task,
     graph_batch,
@@ -20,20 +19,21 @@ from evergraph.apps.matching.arrangements import (
 from evergraph.apps.matching.candidates import CandidateGraph, Proposal, propose
 from evergraph.apps.matching.features import (
     Detector,
+    Image,
     ImageFeatures,
     canonical_order,
     detect,
     features,
+    read_image,
 )
-from evergraph.apps.matching.images import Image, read_image
-from evergraph.apps.matching.paper import PaperArrangement
 from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
 from evergraph.extras import require
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from evergraph.learn.learner import Learner, Method
-from evergraph.learn.memory import Memory, Reservoir
+from evergraph.learn.learner import Learner
+from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import Replay
 from evergraph.learn.training import Training
+from evergraph.nn.fgn import FGN
 
 cv2 = require("cv2", "matching")
 
@@ -62,47 +62,25 @@ class Matched:
         confidence = np.zeros(len(self.keypoints0), np.float32)
         partner[self.matches.first] = self.matches.second
         confidence[self.matches.first] = self.matches.confidence
-        return {
-            "keypoints0": self.keypoints0,
-            "keypoints1": self.keypoints1,
-            "matches": partner,
-            "match_confidence": confidence,
-        }
+        points = {"keypoints0": self.keypoints0, "keypoints1": self.keypoints1}
+        return {**points, "matches": partner, "match_confidence": confidence}
 
 
-@dataclass(frozen=True)
-class Online:
-    """How a matcher learns from a stream, through the package's own learner.
-
-    Attributes:
-        method: how forgetting is fought.
-        memory: of candidates; None for methods that need none.
-        training: how gradients are used.
-        seed: of the replay.
-    """
-
-    method: Method
-    memory: Memory | None
-    training: Training
-    seed: int = 0
-
-    @classmethod
-    def default(cls, capacity: int = 2000, seed: int = 0) -> Online:
-        """Replay from a reservoir of so many candidates, of about 2 kB each."""
-        training = Training(
-            optimizer="adam", lr=1e-3, steps=1, replay_batches=1, replay_batch_size=512
-        )
-        return cls(Replay(), Reservoir(capacity, seed=seed), training, seed)
+def replay_learner(network: FGN, capacity: int = 2000, seed: int = 0) -> Learner:
+    """Learn with replay from a reservoir of so many candidates, of about 2 kB each."""
+    training = Training("adam", 1e-3, steps=1, replay_batches=1, replay_batch_size=512)
+    memory = Reservoir(capacity, seed=seed)
+    return Learner(network, Replay(), memory, training, seed, candidate_task())
 
 
 class Matcher:
     """Finds the matches of two images.
 
     Args:
-        arrangement: how features become matches; see `arrangements` and `paper`.
+        arrangement: how features become matches.
         detector: `sift` or `orb`, for images.
         points: of each image, at the most.
-        online: how `learn` learns; replay from a reservoir by default.
+        learner: of the arrangement's network; `replay_learner` by default.
 
     Example:
         >>> from evergraph.apps.matching.sources import photograph
@@ -114,14 +92,13 @@ class Matcher:
 
     def __init__(
         self,
-        arrangement: Arrangement,
+        arrangement: CandidateArrangement,
         detector: Detector = "sift",
         points: int = 512,
-        online: Online | None = None,
+        learner: Learner | None = None,
     ) -> None:
         self.arrangement, self.detector, self.points = arrangement, detector, points
-        self._online = online
-        self._learner: Learner | None = None
+        self._learner = learner
 
     @classmethod
     def pretrained(cls, detector: Detector = "sift", points: int = 512) -> Matcher:
@@ -135,14 +112,8 @@ class Matcher:
 
     def match(self, image0: Image | Path | str, image1: Image | Path | str) -> Matched:
         """Detect the points of two images (arrays or files) and match them."""
-        first, second = (
-            detect(
-                read_image(image) if isinstance(image, Path | str) else image,
-                self.detector,
-                self.points,
-            )
-            for image in (image0, image1)
-        )
+        images = (read_image(i) if isinstance(i, Path | str) else i for i in (image0, image1))
+        first, second = (detect(image, self.detector, self.points) for image in images)
         return Matched(first.keypoints, second.keypoints, self._match(first, second))
 
     def match_features(
@@ -160,14 +131,9 @@ class Matcher:
             scales: `(N,)` each; unknown scales are taken as equal.
             orientations: `(N,)` each, radians; unknown ones are taken as equal.
         """
+        rest = ((None, None) if part is None else part for part in (scales, orientations))
         first, second = (
-            features(
-                keypoints[side],
-                descriptors[side],
-                None if scales is None else scales[side],
-                None if orientations is None else orientations[side],
-            )
-            for side in (0, 1)
+            features(*side) for side in zip(keypoints, descriptors, *rest, strict=True)
         )
         return self._match(first, second)
 
@@ -186,15 +152,7 @@ class Matcher:
     @property
     def learner(self) -> Learner:
         """The learner behind `learn`."""
-        if not isinstance(self.arrangement, CandidateArrangement):
-            raise ValueError(
-                "learning from a stream needs the candidate arrangement, got "
-                f"{type(self.arrangement).__name__}"
-            )
-        if self._learner is None:
-            how = self._online or Online.default()
-            parts = (self.arrangement.network, how.method, how.memory, how.training, how.seed)
-            self._learner = Learner(*parts, task=candidate_task())
+        self._learner = self._learner or replay_learner(self.arrangement.network)
         return self._learner
 
     def learn(self, pair: Pair) -> int:
@@ -204,8 +162,6 @@ class Matcher:
         nothing, they come from a robust estimate of the geometry from the matches of now; where
         that fails, nothing is learned.
         """
-        learner = self.learner
-        assert isinstance(self.arrangement, CandidateArrangement)
         graph = propose(pair.first, pair.second, self.arrangement.proposal)
         if not len(graph):
             return 0
@@ -215,20 +171,16 @@ class Matcher:
             labels = verified_labels(pair, graph, self.arrangement.score(graph))
         known = int((labels >= 0).sum())
         if known:
-            learner.observe(graph_batch(graph, labels))
+            self.learner.observe(graph_batch(graph, labels))
         return known
 
     # -- saving -----------------------------------------------------------------------------
 
     def save(self, path: Path | str, extra: dict[str, Any] | None = None) -> None:
         """Write the matcher to a file, without the memory of its stream."""
-        values = {
-            **self.arrangement.values(),
-            "detector": self.detector,
-            "points": self.points,
-            "extra": extra or {},
-        }
-        write_checkpoint(path, self.arrangement.network.state_dict(), values)
+        own = {"detector": self.detector, "points": self.points, "extra": extra or {}}
+        tensors = self.arrangement.network.state_dict()
+        write_checkpoint(path, tensors, {**self.arrangement.values(), **own})
 
     @classmethod
     def load(cls, path: Path | str) -> Matcher:
@@ -236,16 +188,10 @@ class Matcher:
         if not Path(path).is_file():
             raise CheckpointError(f"no matcher at {path}; make one with `evergraph match train`")
         tensors, values = read_checkpoint(path)
-        kind = values.get("arrangement")
-        if kind not in ("candidates", "paper"):
+        if values.get("arrangement") != "candidates":
             raise CheckpointError(f"{path} is a checkpoint of this program but not a matcher")
-        arrangement: Arrangement
-        if kind == "paper":
-            arrangement = PaperArrangement(values["kind"], values["features"])
-        else:
-            proposal = Proposal(**values["proposal"])
-            settings = (values["kind"], values["threshold"], values["beyond"], proposal)
-            arrangement = CandidateArrangement(*settings)
+        proposal = Proposal(**values["proposal"])
+        arrangement = CandidateArrangement(values["kind"], values["threshold"], proposal)
         shapes = {name: part.shape for name, part in arrangement.network.state_dict().items()}
         if shapes != {name: part.shape for name, part in tensors.items()}:
             raise CheckpointError(
@@ -261,12 +207,8 @@ def verified_labels(pair: Pair, graph: CandidateGraph, score: Array) -> Array:
 
     A fundamental matrix is estimated from confident matches (MAGSAC). Its inliers are true.
     Candidates that share a keypoint with an inlier, or lie far from the epipolar line, are false.
-    The rest is unknown, since false candidates may lie near the line by chance.
-
-    Args:
-        pair: gives the keypoints; its ground truth is not used.
-        graph: E candidates.
-        score: `(E,)` probabilities of the candidates.
+    The rest is unknown, since false candidates may lie near the line by chance. The ground truth
+    of the pair is not used.
     """
     unknown = np.full(len(graph), -1)
     matches = one_to_one(graph.first, graph.second, score, SURE)

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.features import Detector, ImageFeatures, detect
+from evergraph.apps.matching.features import (
+    SUFFIXES,
+    Detector,
+    Image,
+    ImageFeatures,
+    detect,
+    list_images,
+    read_image,
+    shrink,
+)
 from evergraph.apps.matching.homography import Views, pairs
-from evergraph.apps.matching.images import SUFFIXES, Image, list_images, read_image, shrink
 from evergraph.apps.matching.tartanair import read_sequence, sequence_pairs, sequences
 from evergraph.apps.matching.truth import Pair, homography_pair, unknown_pair
 from evergraph.extras import require
@@ -40,14 +48,7 @@ SURFACES = (
 
 @dataclass(frozen=True)
 class Split:
-    """Names of the bundled photographs in each part; the parts are disjoint.
-
-    Attributes:
-        train: scenes and surfaces.
-        validation: scenes and surfaces.
-        test: scenes.
-        surfaces: surfaces, for testing on images unlike the scenes.
-    """
+    """Bundled photographs: scenes and surfaces to learn from, and some of each to test on."""
 
     train: tuple[str, ...]
     validation: tuple[str, ...]
@@ -96,9 +97,8 @@ def hpatches_pairs(
     scene: Path, short_side: int = 480, points: int = 512, detector: Detector = "sift"
 ) -> Iterator[Pair]:
     """Pair image 1 with every image that has a homography, scaled down to `short_side`."""
-    reference, scale = _read_scaled(scene, 1, short_side)
-    first = detect(reference, detector, points)
-    size = (reference.shape[1], reference.shape[0])
+    image, scale = _read_scaled(scene, 1, short_side)
+    first, size = detect(image, detector, points), (image.shape[1], image.shape[0])
     for path in sorted(scene.glob("H_1_*")):
         number = int(path.name.rpartition("_")[2])
         image, other = _read_scaled(scene, number, short_side)
@@ -121,7 +121,7 @@ def read_homography(path: Path) -> Array:
 def _read_scaled(scene: Path, number: int, short_side: int) -> tuple[Image, Array]:
     """An image scaled down, and the scaling as a homography."""
     paths = [scene / f"{number}{suffix}" for suffix in SUFFIXES]
-    image = read_image(next((p for p in paths if p.is_file()), paths[0]))
+    image = read_image(next(filter(Path.is_file, paths), paths[0]))
     scale = min(short_side / min(image.shape[:2]), 1.0)
     if scale < 1:
         image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
@@ -149,16 +149,11 @@ def judged_pairs(
     layout = layout_of(folder)
     found: Iterator[Pair]
     if layout == "hpatches":
-        found = (
-            pair
-            for scene in hpatches_scenes(folder)
-            for pair in hpatches_pairs(scene, 480, points, detector)
-        )
+        scenes = hpatches_scenes(folder)
+        found = chain.from_iterable(hpatches_pairs(one, 480, points, detector) for one in scenes)
     elif layout == "tartanair":
-        found = (
-            pair
-            for sequence in sequences(folder)
-            for pair in sequence_pairs(sequence, apart, 640, points, detector)
+        found = chain.from_iterable(
+            sequence_pairs(one, apart, 640, points, detector) for one in sequences(folder)
         )
     else:
         images = [read_image(path) for path in list_images(folder)]

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.features import Detector, ImageFeatures, detect
-from evergraph.apps.matching.images import read_image, shrink
+from evergraph.apps.matching.features import Detector, ImageFeatures, detect, read_image, shrink
 from evergraph.apps.matching.truth import Pair, Truth
 
 Array = NDArray[Any]
@@ -29,31 +28,17 @@ OPTICAL = np.array([[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 1]], flo
 
 @dataclass(frozen=True)
 class Frame:
-    """Features of a frame with its depth map and camera pose.
-
-    Attributes:
-        features: keypoints and descriptors.
-        depth: `(H, W)` meters along the optical axis; NaN where unknown.
-        pose: `(4, 4)` camera to world.
-        size: width and height of the image that the keypoints refer to.
-    """
+    """Features of a frame with its depth map and camera pose."""
 
     features: ImageFeatures
-    depth: Array
-    pose: Array
-    size: tuple[int, int]
+    depth: Array  # (H, W), meters along the optical axis; NaN where unknown
+    pose: Array  # (4, 4), camera to world
+    size: tuple[int, int]  # width and height of the image that the keypoints refer to
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """Files of one trajectory.
-
-    Attributes:
-        name: `ENV/LEVEL/P###`.
-        images: image of each frame.
-        depths: depth map of each frame.
-        poses: `(frames, 4, 4)` camera to world.
-    """
+    """Image, depth map and pose `(4, 4)` (camera to world) of the frames of `ENV/LEVEL/P###`."""
 
     name: str
     images: tuple[Path, ...]
@@ -68,8 +53,7 @@ class Sequence:
     ) -> Frame:
         """Read a frame and detect keypoints in its image, scaled down to `width`."""
         image = shrink(read_image(self.images[number]), width)
-        depth = read_depth(self.depths[number])
-        size = (image.shape[1], image.shape[0])
+        depth, size = read_depth(self.depths[number]), (image.shape[1], image.shape[0])
         return Frame(detect(image, detector, points), depth, self.poses[number], size)
 
 
@@ -161,8 +145,7 @@ def project(
 ) -> tuple[Array, Array]:
     """Project points `(N, 2)` with known depth into another camera.
 
-    Returns positions `(N, 2)` and depths `(N,)` there; NaN where the depth is unknown or the point
-    lies behind the other camera.
+    Returns positions `(N, 2)` and depths `(N,)` there; NaN if unknown or behind the camera.
     """
     focal, center = size[0] / 2, np.array(size) / 2
     rays = np.concatenate([np.ones((len(points), 1)), (points - center) / focal], 1)
@@ -189,8 +172,7 @@ def locate(frame: Frame, other: Frame) -> tuple[Array, Array]:
 
 def frame_pair(first: Frame, second: Frame, name: str = "") -> Pair:
     """A pair of frames with ground truth from depth and poses."""
-    forward, seen = locate(first, second)
-    backward, seen_back = locate(second, first)
+    (forward, seen), (backward, seen_back) = locate(first, second), locate(second, first)
     truth = Truth(forward, backward, seen, seen_back)
     motion = OPTICAL @ np.linalg.inv(second.pose) @ first.pose @ OPTICAL.T
     return Pair(first.features, second.features, truth, first.size, motion=motion, name=name)

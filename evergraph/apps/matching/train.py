@@ -20,8 +20,8 @@ from evergraph.apps.matching.arrangements import (
 )
 from evergraph.apps.matching.candidates import Proposal, propose
 from evergraph.apps.matching.evaluate import evaluate
+from evergraph.apps.matching.features import list_images, read_image
 from evergraph.apps.matching.homography import Views, album_pairs
-from evergraph.apps.matching.images import list_images, read_image
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import layout_of, photograph, split
 from evergraph.apps.matching.tartanair import sequence_pairs, sequences
@@ -39,11 +39,7 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True)
 class PairSource:
-    """Pairs of images by number; a batch holds all candidates of some of them.
-
-    Attributes:
-        batches: the labeled candidate graph of each pair.
-    """
+    """Labeled candidate graphs by number; a batch holds all candidates of some of them."""
 
     batches: Sequence[Batch]
 
@@ -58,19 +54,12 @@ class PairSource:
 
 @dataclass(frozen=True)
 class Fit:
-    """How to train: Adam, minibatches of whole pairs, each of them equally often.
+    """How to train: Adam, minibatches of whole pairs, each of them equally often."""
 
-    Attributes:
-        steps: gradient steps.
-        pairs_per_step: size of a minibatch.
-        lr: learning rate.
-        cycle: raise and lower the rate in one cycle.
-    """
-
-    steps: int = 300
+    steps: int = 300  # gradient steps
     pairs_per_step: int = 8
     lr: float = 3e-3
-    cycle: bool = True
+    cycle: bool = True  # raise and lower the rate in one cycle
 
     def __post_init__(self) -> None:
         """Reject what trains nothing."""
@@ -102,17 +91,13 @@ def fit(
     """Train a network in place with the package's learner; on candidates if no task is given."""
     if not data:
         raise ValueError("expected at least one pair with candidates to train on, got none")
+    task = candidate_task() if task is None else task
     needed = how.steps * how.pairs_per_step
     epochs = -(-needed // len(data))
     order = shuffled(torch.arange(len(data)), np.random.default_rng(seed), epochs)
     schedule = Schedule.from_groups({"pairs": order[:needed]}, how.pairs_per_step, epochs)
     stream = Continuum(PairSource(data), schedule, torch.arange(0))
-    learner = Learner(
-        network,  # type: ignore[arg-type]
-        Finetune(),
-        training=how.training,
-        task=candidate_task() if task is None else task,
-    )
+    learner = Learner(network, Finetune(), training=how.training, task=task)  # type: ignore[arg-type]
     for step, batch in enumerate(stream, start=1):
         learner.observe(batch)
         report(step)
@@ -153,7 +138,10 @@ def train(
 ) -> tuple[Matcher, dict[str, Any]]:
     """Train on a folder, or on the bundled pictures of a seed's split if there is none."""
     start = time.process_time()
-    learn, valid, names = _data(folder, count, views, seed)
+    if folder is not None and layout_of(folder) == "tartanair":
+        learn, valid, names = _frames(folder, count, views, seed)
+    else:
+        learn, valid, names = _pictures(folder, count, views, seed)
     data = examples(learn)
     making = time.process_time() - start
     tool, found = train_on(kind, data, valid, how, views, seed, report)
@@ -161,34 +149,33 @@ def train(
     return tool, {**found, "kind": kind, "seed": seed, "pairs": len(data), "images": names}
 
 
-def _data(
-    folder: Path | None, count: int, views: Views, seed: int
-) -> tuple[list[Pair], list[Pair], list[str]]:
-    """Pairs to learn from, pairs to choose with, and the names of what is learned from."""
-    few = max(count // 10, 1)
+Data = tuple[list[Pair], list[Pair], list[str]]
+"""Pairs to learn from, pairs to choose with, and the names of what is learned from."""
+
+
+def _pictures(folder: Path | None, count: int, views: Views, seed: int) -> Data:
+    """Homographies of the images of a folder, or of the bundled ones."""
     if folder is None:
         chosen = split(seed)
         parts = [[photograph(n) for n in names] for names in (chosen.train, chosen.validation)]
         names = list(chosen.train)
-    elif layout_of(folder) == "tartanair":
-        found = [
-            pair
-            for one in sequences(folder)
-            for pair in sequence_pairs(one, 1, views.size[0], views.points, views.detector)
-        ]
-        if len(found) < 2:
-            raise ValueError(f"expected at least 3 frames to train on in {folder}")
-        order = np.random.default_rng(seed).permutation(len(found))[:count].tolist()
-        held = max(len(order) // 5, 1)
-        shuffled = [found[i] for i in order]
-        return shuffled[held:], shuffled[:held], [one.name for one in sequences(folder)]
     else:
         paths = list_images(folder)
         held = max(len(paths) // 5, 1) if len(paths) > 1 else 0
         parts = [[read_image(p) for p in part] for part in (paths[held:], paths[:held] or paths)]
         names = [path.name for path in paths[held:]]
-    learn, valid = (
-        album_pairs(part, size, 10 * seed + place, views)
-        for place, (part, size) in enumerate(zip(parts, (count, few), strict=True))
-    )
-    return learn, valid, names
+    learn = album_pairs(parts[0], count, 10 * seed, views)
+    return learn, album_pairs(parts[1], max(count // 10, 1), 10 * seed + 1, views), names
+
+
+def _frames(folder: Path, count: int, views: Views, seed: int) -> Data:
+    """Frames of TartanAir's layout, each with the next one."""
+    known = sequences(folder)
+    size = (1, views.size[0], views.points, views.detector)
+    found = [pair for one in known for pair in sequence_pairs(one, *size)]
+    if len(found) < 2:
+        raise ValueError(f"expected at least 3 frames to train on in {folder}")
+    order = np.random.default_rng(seed).permutation(len(found))[:count]
+    shuffled = [found[i] for i in order]
+    held = max(len(order) // 5, 1)
+    return shuffled[held:], shuffled[:held], [one.name for one in known]

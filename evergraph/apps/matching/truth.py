@@ -48,14 +48,11 @@ class Truth:
     """Positions of the keypoints of each image in the other one.
 
     Keypoints that are occluded or of unknown depth are not judged: they count neither for nor
-    against a matcher. Under a homography all keypoints are judged, since any match of a keypoint
-    that leaves the other image is wrong.
+    against a matcher. Under a homography all are: any match of one that leaves the image is wrong.
 
     Attributes:
-        forward: `(N0, 2)`, keypoints of the first image in the second.
-        backward: `(N1, 2)`, keypoints of the second image in the first.
-        judged: `(N0,)` bool, whether matches of a keypoint of the first image can be judged.
-        judged_back: `(N1,)` bool, the same for the second image.
+        forward, backward: `(N0, 2)`, keypoints of the first image in the second; `(N1, 2)` back.
+        judged, judged_back: `(N0,)` and `(N1,)` bool, whether their matches can be judged.
     """
 
     forward: Array
@@ -95,27 +92,22 @@ class Pair:
         right = (self.error(first, second) <= PIXELS).astype(np.int64)
         return np.where(self.truth.judged[first], right, -1)
 
+    def points(self, matches: Matches) -> tuple[Array, Array]:
+        """Positions of matches in both images, `(M, 2)` float64 each."""
+        ends = self.first.keypoints[matches.first], self.second.keypoints[matches.second]
+        return ends[0].astype(np.float64), ends[1].astype(np.float64)
+
+    @cached_property
     def true_matches(self) -> Array:
         """Index of the true match of each keypoint of the first image, or -1, `(N0,)`.
 
         True matches are mutual nearest neighbors with an error of at most `PIXELS` in both images.
         """
-        return self._true_matches
-
-    def points(self, matches: Matches) -> tuple[Array, Array]:
-        """Positions of matches in both images, `(M, 2)` float64 each."""
-        return (
-            self.first.keypoints[matches.first].astype(np.float64),
-            self.second.keypoints[matches.second].astype(np.float64),
-        )
-
-    @cached_property
-    def _true_matches(self) -> Array:
         if not len(self.first) or not len(self.second):
             return np.full(len(self.first), -1)
         error = np.maximum(
-            _distances(self.truth.forward, self.second.keypoints, PIXELS),
-            _distances(self.truth.backward, self.first.keypoints, PIXELS).T,
+            _distances(self.truth.forward, self.second.keypoints),
+            _distances(self.truth.backward, self.first.keypoints).T,
         )
         error[~self.truth.judged] = np.inf
         error[:, ~self.truth.judged_back] = np.inf
@@ -125,13 +117,13 @@ class Pair:
         return np.where(mutual, partner, -1)
 
 
-def _distances(points: Array, others: Array, most: float) -> Array:
-    """Distances `(N, M)` up to `most`, infinity beyond."""
+def _distances(points: Array, others: Array) -> Array:
+    """Distances `(N, M)` up to `PIXELS`, infinity beyond."""
     out = np.full((len(points), len(others)), np.inf)
     usable = np.flatnonzero(np.isfinite(points).all(1))
     if len(usable):
         tree, other = cKDTree(points[usable]), cKDTree(others)
-        found = tree.sparse_distance_matrix(other, most, output_type="ndarray")
+        found = tree.sparse_distance_matrix(other, PIXELS, output_type="ndarray")
         out[usable[found["i"]], found["j"]] = found["v"]
     return out
 
@@ -152,23 +144,16 @@ def homography_pair(
     name: str = "",
 ) -> Pair:
     """A pair related by a homography: all keypoints are judged."""
-    truth = Truth(
-        warp(first.keypoints, homography),
-        warp(second.keypoints, np.linalg.inv(homography)),
-        np.ones(len(first), bool),
-        np.ones(len(second), bool),
-    )
-    return Pair(first, second, truth, size, homography, name=name)
+    forward = warp(first.keypoints, homography)
+    backward = warp(second.keypoints, np.linalg.inv(homography))
+    judged = np.ones(len(first), bool), np.ones(len(second), bool)
+    return Pair(first, second, Truth(forward, backward, *judged), size, homography, name=name)
 
 
 def unknown_pair(
     first: ImageFeatures, second: ImageFeatures, size: tuple[int, int], name: str = ""
 ) -> Pair:
     """A pair without ground truth: no keypoint is judged."""
-    truth = Truth(
-        np.full((len(first), 2), np.nan),
-        np.full((len(second), 2), np.nan),
-        np.zeros(len(first), bool),
-        np.zeros(len(second), bool),
-    )
-    return Pair(first, second, truth, size, name=name)
+    places = (np.full((len(side), 2), np.nan) for side in (first, second))
+    judged = (np.zeros(len(side), bool) for side in (first, second))
+    return Pair(first, second, Truth(*places, *judged), size, name=name)

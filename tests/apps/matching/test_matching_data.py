@@ -46,7 +46,7 @@ def test_true_matches_are_the_plain_loop():
         j = int(worst[i].argmin())
         if worst[i, j] <= 3 and worst[:, j].argmin() == i:
             expected[i] = j
-    assert pair.true_matches().tolist() == expected.tolist()
+    assert pair.true_matches.tolist() == expected.tolist()
     assert (expected == np.arange(40)).mean() > 0.9
 
 
@@ -59,7 +59,7 @@ def test_pairs_of_photographs_follow_their_homography():
     made = list(pairs([texture(200, 5)], 3, seed=0, views=SMALL))
     assert len(made) == 3
     for pair in made:
-        true = pair.true_matches()
+        true = pair.true_matches
         rows = np.flatnonzero(true >= 0)
         assert len(rows) >= SMALL.matches
         assert pair.error(rows, true[rows]).max() <= 3
@@ -75,7 +75,7 @@ def test_albums_make_many_pairs_of_few_views():
     points = {pair.first.keypoints.tobytes() for pair in made}
     assert len(points) < 12  # views come again
     for pair in made:
-        true = pair.true_matches()
+        true = pair.true_matches
         assert (true >= 0).sum() >= SMALL.matches
     with pytest.raises(ValueError, match="too little structure"):
         album_pairs([np.zeros((100, 100), np.uint8)], 2, 0, SMALL)
@@ -167,7 +167,7 @@ def test_frames_have_true_matches_and_a_motion(folder):
     found = list(tartanair.sequence_pairs(tartanair.read_sequence(folder), 1, 96, 60))
     assert len(found) == 2
     for pair in found:
-        assert (pair.true_matches() >= 0).sum() > 5
+        assert (pair.true_matches >= 0).sum() > 5
         assert pair.motion is not None
         judged = pair.labels(np.arange(len(pair.first)), np.zeros(len(pair.first), int))
         assert (judged[~pair.truth.judged] == -1).all()
@@ -184,7 +184,7 @@ def test_unknown_depth_sky_and_hidden_points_are_not_judged():
     unknown = np.full((150, 200), np.nan)
     pair = tartanair.frame_pair(frame(unknown), frame(flat))
     assert not pair.truth.judged.any()
-    assert (pair.true_matches() == -1).all()
+    assert (pair.true_matches == -1).all()
     sky = np.full((150, 200), 10000.0)
     assert not tartanair.frame_pair(frame(sky), frame(sky)).truth.judged.any()
     wall = np.full((150, 200), 2.0)  # something closer stands in the way
@@ -231,7 +231,7 @@ def test_the_two_real_frames_of_tartanair():
     if not root.is_dir():
         pytest.skip("the two real frames are not here")
     pair = next(tartanair.sequence_pairs(tartanair.sequences(root)[0], 1, 640, 512))
-    assert (pair.true_matches() >= 0).sum() > 100
+    assert (pair.true_matches >= 0).sum() > 100
 
 
 # -- other layouts ------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_hpatches_layout(tmp_path):
     assert layout_of(tmp_path) == "hpatches"
     for side in (128, 96):
         pair = next(iter(sources.hpatches_pairs(scene, short_side=side, points=60)))
-        true = pair.true_matches()
+        true = pair.true_matches
         assert (true >= 0).sum() > 20
     (scene / "H_1_2").write_text("1 2 3")
     with pytest.raises(ValueError, match="9 numbers of a homography, got 3"):
@@ -269,7 +269,7 @@ def test_disparity_there_and_back():
 
 def test_the_motorcycle_has_true_matches():
     pair = next(iter(render.motorcycle_pairs((128,))))
-    assert 30 < (pair.true_matches() >= 0).sum() < 128
+    assert 30 < (pair.true_matches >= 0).sum() < 128
     assert pair.truth.judged.mean() > 0.7
 
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from evergraph.apps.matching.features import ImageFeatures
+from evergraph.apps.matching.features import ImageFeatures, canonical_order
 from evergraph.apps.matching.truth import Matches, Pair, sorted_matches
 from evergraph.feature_graph import Places
 from evergraph.graph.neighbors import Neighbors
@@ -38,10 +37,6 @@ class PaperNetwork(nn.Module):
 
     `gat` collects Σ w y with the attention weights of Eq. (9), `fgn` Â x with the feature graph of
     Eqs. (4)-(6) for every point; `fgn-shared` has one adjacency for all points of an image.
-
-    Args:
-        kind: `fgn`, `fgn-shared` or `gat`.
-        features: F, the width of a descriptor.
     """
 
     def __init__(self, kind: PaperKind = "fgn", features: int = 128) -> None:
@@ -63,11 +58,7 @@ class PaperNetwork(nn.Module):
             nodes=None,
         )
 
-    @property
-    def head(self) -> Head:
-        """The descriptors themselves."""
-        found: Head = self.fgn.head
-        return found
+        self.head: Head = self.fgn.head
 
     @property
     def requires(self) -> Requires:
@@ -80,6 +71,17 @@ class PaperNetwork(nn.Module):
         assert isinstance(batch.x, Tensor)
         sides = batch.x.split(list(batch.target.shape[1:]), 1)
         return torch.cat([self.fgn.run(x, Places.complete(x.shape[1])) for x in sides], 1)
+
+    @torch.no_grad()
+    def match(self, pair: Pair) -> Matches:
+        """Every point of the first image with the most similar one: no check, no threshold."""
+        if not len(pair.first) or not len(pair.second):
+            none = np.zeros(0, np.int64)
+            return sorted_matches(none, none, np.zeros(0))
+        orders = canonical_order(pair.first), canonical_order(pair.second)
+        batch = point_batch(pair.first.take(orders[0]), pair.second.take(orders[1]))
+        best, partner = cosines(self.eval()(batch), batch.target).max(1)
+        return sorted_matches(orders[0], orders[1][partner.numpy()], best.clamp(0, 1).numpy())
 
 
 class PointMatching:
@@ -156,37 +158,3 @@ def labeled_points(pair: Pair) -> Batch:
     same = np.linalg.norm(off, axis=-1) <= CLOSE
     target = np.where(pair.truth.judged[:, None], same, np.nan).astype(np.float32)
     return point_batch(pair.first, pair.second, torch.from_numpy(target)[None])
-
-
-@dataclass
-class PaperArrangement:
-    """Refine the descriptors of each image, then take the most similar: no check, no threshold.
-
-    Attributes:
-        kind: of the network.
-        features: F, the width of a descriptor.
-        network: refines descriptors; a new one if None.
-    """
-
-    kind: PaperKind = "fgn"
-    features: int = 128
-    network: PaperNetwork = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        """Make the network if there is none."""
-        self.network = self.network or PaperNetwork(self.kind, self.features)
-
-    @torch.no_grad()
-    def match(self, first: ImageFeatures, second: ImageFeatures) -> Matches:
-        """Every point of the first image with its nearest neighbor."""
-        if not len(first) or not len(second):
-            none = np.zeros(0, np.int64)
-            return sorted_matches(none, none, np.zeros(0))
-        batch = point_batch(first, second)
-        best, partner = cosines(self.network.eval()(batch), batch.target).max(1)
-        confidence = best.clamp(0, 1).numpy()
-        return sorted_matches(np.arange(len(first)), partner.numpy(), confidence)
-
-    def values(self) -> dict[str, Any]:
-        """Kind and width."""
-        return {"arrangement": "paper", "kind": self.kind, "features": self.features}
