@@ -39,7 +39,7 @@ def dropout(x: Tensor, rate: float, training: bool = True) -> Tensor:
     Example:
         >>> with draw_from(torch.Generator().manual_seed(0)):
         ...     dropout(torch.ones(6), 0.5)
-        tensor([2., 0., 2., 2., 2., 0.])
+        tensor([0., 0., 2., 0., 0., 0.])
     """
     if not training or rate == 0:
         return x
