@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -94,16 +96,43 @@ def table_of(
 
 
 @contextmanager
+def signals() -> Iterator[Callable[[], bool]]:
+    """Note SIGINT and SIGTERM instead of dying of them; a second one is not held back.
+
+    Yields a function that says whether one has come.
+    """
+    came: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        came.append(number)
+        _stopped_by[:] = came
+        if len(came) > 1:
+            raise KeyboardInterrupt
+
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    main = threading.current_thread() is threading.main_thread()
+    before = {kind: signal.signal(kind, note) for kind in kinds} if main else {}
+    try:
+        yield lambda: bool(came)
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+_stopped_by: list[int] = []  # the signals that have come, for the exit code
+
+
+@contextmanager
 def complaints(resume_hint: str = "") -> Iterator[None]:
     """Turn errors that a user can mend into one line and exit code 2, and Ctrl-C into 130."""
     try:
         yield
-    except (KeyboardInterrupt, SystemError) as error:
+    except (KeyboardInterrupt, SystemError, RuntimeError) as error:
         # an interrupted compiled loop raises a SystemError with the interrupt behind it
-        if not _interrupted(error):
+        if not _interrupted(error) and type(error).__name__ != "Stopped":
             raise
         typer.echo(f"Interrupted. {resume_hint}".strip(), err=True)
-        raise typer.Exit(130) from error
+        raise typer.Exit(128 + (_stopped_by or [signal.SIGINT])[0]) from error
     except BrokenPipeError:
         raise
     except (ValueError, OSError, FloatingPointError) as error:

@@ -17,6 +17,7 @@ from evergraph.cli.console import (
     complaints,
     progress,
     publish,
+    signals,
     table_of,
     use_threads,
 )
@@ -121,12 +122,14 @@ def run(
         )
         if resume and checkpoint is None:
             raise ValueError("--resume needs --checkpoint, the file to continue from")
-        with progress(as_json) as shown:
+        if out is not None and out.exists() and not out.is_dir():
+            raise ValueError(f"--out must be a folder, but {out} is a file; choose another name")
+        with progress(as_json) as shown, signals() as stop:
             data, config = load_or_generate(config, data_root, shown, as_json)
             if protocol != "paper":
                 data, order = recut(data, config.classes_per_task, config.class_order)
                 config = replace(config, class_order=order)
-            files = {"checkpoint": checkpoint, "resume": resume, "every": every}
+            files = {"checkpoint": checkpoint, "resume": resume, "every": every, "stop": stop}
             result = follow_run(config, seeds, data, shown, **files)
     result = {**result, **evidence, "generated": data.generated}
     numbers = None if out is None else out / "result.json"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from evergraph.evaluate.metrics import average_accuracy, average_forgetting, maximum_forgetting
-from evergraph.learn.checkpoint import read_checkpoint
+from evergraph.learn.checkpoint import locked, read_checkpoint
 from evergraph.learn.learner import Learner
 from evergraph.stream.continuum import Continuum
 
@@ -28,6 +28,10 @@ Scores = dict[str, tuple[float, int]]
 """The accuracy on the test items of each class (or of all), and how many there are."""
 Scorer = Callable[[Learner, Continuum, Tensor, int], Scores]
 """Tests a learner on some items after so many batches of the stream."""
+
+
+class Stopped(RuntimeError):  # noqa: N818 - not an error
+    """A run was asked to stop; what was done is in its checkpoint, if it has one."""
 
 
 @dataclass
@@ -84,6 +88,7 @@ def run(
     report: Report = lambda number, seen, accuracy: None,
     scorer: Scorer = by_class,
     balanced: bool = False,
+    stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """Run all seeds and summarize them.
 
@@ -91,23 +96,49 @@ def run(
         build: makes the stream and the learner of a seed.
         seeds: all that is random follows from them.
         config: what is run, as JSON can hold it; a checkpoint of another one is refused.
-        checkpoint: a file to save the state in, every so many seconds; the state is complete, so
-            that a run that was killed resumes as if nothing had happened.
+        checkpoint: a file to save the state in, every so many seconds and in the end; the state is
+            complete, so that a run that was killed resumes as if nothing had happened.
         resume: continue from the checkpoint; from the beginning if there is none yet.
         every: seconds between checkpoints.
         report: see `Report`.
         scorer: see `Scorer`.
+        stop: asked after every batch; if it says so, the state is saved and `Stopped` is raised.
         balanced: whether entries of the accuracy matrix are means over classes, as CGLB counts.
     """
-    records: list[Record] = []
-    pending: dict[str, Any] | None = None
-    if resume and checkpoint is not None and checkpoint.exists():
-        pending = read_checkpoint(checkpoint)[1]["extra"]
-        _same_run(checkpoint, pending, config, seeds)
-        records = [Record(**old) for old in pending["records"]]
+    if checkpoint is None:
+        return _all_seeds(build, seeds, config, None, None, every, report, scorer, balanced, stop)
+    with locked(checkpoint):
+        pending: dict[str, Any] | None = None
+        if checkpoint.exists():
+            if not resume:
+                raise ValueError(
+                    f"{checkpoint} is there already: resume it, move it, or choose another file"
+                )
+            pending = read_checkpoint(checkpoint)[1]["extra"]
+            _same_run(checkpoint, pending, config, seeds)
+        return _all_seeds(
+            build, seeds, config, checkpoint, pending, every, report, scorer, balanced, stop
+        )
+
+
+def _all_seeds(
+    build: Build,
+    seeds: Sequence[int],
+    config: Mapping[str, Any],
+    checkpoint: Path | None,
+    pending: dict[str, Any] | None,
+    every: float,
+    report: Report,
+    scorer: Scorer,
+    balanced: bool,
+    stop: Callable[[], bool],
+) -> dict[str, Any]:
+    """Run the seeds that are not done, from where the pending one stands."""
+    records = [Record(**old) for old in pending["records"]] if pending else []
+    groups: list[str] = []
     for number in range(len(records), len(seeds)):
         stream, learner = build(seeds[number])
-        record = Record(seed=seeds[number])
+        groups, record = list(stream.group_names), Record(seed=seeds[number])
         if pending is not None:
             assert checkpoint is not None
             record = Record(**learner.load(checkpoint)["current"])
@@ -116,11 +147,15 @@ def run(
         saved = time.monotonic()
         for seen in _one_pass(stream, learner, record, scorer, balanced):
             report(number, seen, record.curve[-1][1] if record.curve else float("nan"))
-            if checkpoint is not None and time.monotonic() - saved >= every:
+            asked = stop()
+            late = time.monotonic() - saved >= every or learner.position == len(stream)
+            if checkpoint is not None and (asked or late):
                 learner.save(checkpoint, {**extra, "current": asdict(record)})
                 saved = time.monotonic()
+            if asked:
+                raise Stopped(f"stopped after {seen} items of seed {seeds[number]}")
         records.append(record)
-    return {**summarize(config, records), "groups": list(stream.group_names)}
+    return {**summarize(config, records), "groups": groups}
 
 
 def _one_pass(

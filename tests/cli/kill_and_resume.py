@@ -53,6 +53,8 @@ def trial(folder: Path, expected: dict, length: float, chance: random.Random) ->
     safe = ["--checkpoint", str(folder / "checkpoint"), "--every", "0"]
     moment = chance.uniform(0, length)
     while not kill_at(command(folder, *safe), moment):
+        for left in folder.glob("checkpoint*"):
+            left.unlink()
         moment = chance.uniform(0, moment)
     return moment, finish(command(folder, *safe, "--resume")) == expected
 

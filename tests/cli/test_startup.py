@@ -1,5 +1,6 @@
 """The command line starts quickly, fails in one line, and can be interrupted."""
 
+import json
 import os
 import signal
 import subprocess
@@ -88,11 +89,12 @@ def test_an_unknown_benchmark_names_those_that_exist():
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_is_one_line_and_130(tmp_path):
+@pytest.mark.parametrize(("kind", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_save_and_end_in_one_line(tmp_path, kind, code):
     checkpoint = tmp_path / "state.safetensors"
     command = [
         sys.executable, "-m", "evergraph", "run", "--dataset", "generated", "--seeds", "20",
-        "--checkpoint", str(checkpoint), "--every", "0", "--out", str(tmp_path / "out"),
+        "--checkpoint", str(checkpoint), "--every", "1", "--out", str(tmp_path / "out"),
     ]  # fmt: skip
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
@@ -100,10 +102,52 @@ def test_ctrl_c_is_one_line_and_130(tmp_path):
         deadline = time.monotonic() + 120
         while not checkpoint.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
-        os.kill(process.pid, signal.SIGINT)
+        before = checkpoint.read_bytes()
+        time.sleep(0.5)
+        os.kill(process.pid, kind)
         _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Traceback" not in errors
     last = errors.strip().splitlines()[-1]
     assert last.startswith("Interrupted.")
     assert "--resume" in last
+    assert checkpoint.read_bytes() != before  # what came after the last save is saved too
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left <= {"state.safetensors", "state.safetensors.previous", "out"}
+
+
+def test_a_checkpoint_is_not_overwritten_by_another_run(tmp_path):
+    checkpoint = tmp_path / "state.safetensors"
+    command = [
+        sys.executable, "-m", "evergraph", "run", "--dataset", "generated", "--method", "analytic",
+        "--seeds", "1", "--checkpoint", str(checkpoint), "--json",
+    ]  # fmt: skip
+
+    def run(*more):
+        return subprocess.run(
+            [*command, *more], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+
+    first = run()
+    assert first.returncode == 0, first.stderr
+    before = checkpoint.read_bytes()  # short runs leave a checkpoint too
+    again = run()
+    assert again.returncode == 2
+    assert "is there already: resume it" in " ".join(again.stderr.split())
+    assert checkpoint.read_bytes() == before
+    resumed = run("--resume")
+    assert json.loads(resumed.stdout)["accuracy_mean"] == json.loads(first.stdout)["accuracy_mean"]
+    foreign = tmp_path / "letter.txt"
+    foreign.write_text("dear all")
+    refused = run("--checkpoint", str(foreign), "--resume")
+    assert refused.returncode == 2
+    assert foreign.read_text() == "dear all"
+    assert "Traceback" not in refused.stderr
+
+
+def test_out_is_checked_before_the_run(tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    command = [sys.executable, "-m", "evergraph", "run", "--dataset", "generated", "--out", "taken"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--out must be a folder" in " ".join(done.stderr.split())

@@ -55,6 +55,7 @@ class Analytic(Method):
     gram: Array | None = field(default=None, repr=False)
     sums: dict[int, Array] = field(default_factory=dict, repr=False)
     counts: dict[int, int] = field(default_factory=dict, repr=False)
+    changed: list[Any] = field(default_factory=list, repr=False)  # blocks of G, to undo
     solution: tuple[Array, Array] | None = field(default=None, repr=False)  # weight, offset
 
     def __post_init__(self) -> None:
@@ -79,14 +80,15 @@ class Analytic(Method):
             )
 
     def savepoint(self) -> Restore:
-        """Copies of the sums, which are changed in place."""
-        kept = dict(vars(self))
-        gram = None if self.gram is None else self.gram.copy()
+        """Put back the blocks of G that have changed since, and the class sums."""
+        kept, counts = dict(vars(self)), dict(self.counts)
         sums = {label: total.copy() for label, total in self.sums.items()}
-        counts = dict(self.counts)
+        changed = self.changed = []
 
         def restore() -> None:
-            vars(self).update({**kept, "gram": gram, "sums": sums, "counts": counts})
+            for place, block in reversed(changed):
+                kept["gram"][place] = block
+            vars(self).update({**kept, "sums": sums, "counts": counts})
 
         return restore
 
@@ -120,7 +122,10 @@ class Analytic(Method):
         rows = self._embed(learner, batch)
         for (index, values), label in zip(rows, batch.target.tolist(), strict=True):
             assert self.gram is not None
-            self.gram[np.ix_(index, index)] += sign * np.outer(values, values)
+            place = np.ix_(index, index)
+            before = self.gram[place]
+            self.changed.append((place, before))
+            self.gram[place] = before + sign * np.outer(values, values)
             total = self.sums.setdefault(label, np.zeros(len(self.gram)))
             total[index] += sign * values
             self.counts[label] = self.counts.get(label, 0) + sign
