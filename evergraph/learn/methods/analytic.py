@@ -105,6 +105,7 @@ class Analytic(Method):
                     f"asked for, {self.counts.get(int(label), 0)} learned"
                 )
         self._add(learner, batch, -1)
+        self.changed = []
 
     def predictor(self, learner: Learner) -> Predictor:
         """The regression of each class, in the order of the learner's classes, solved once."""
