@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -305,14 +305,17 @@ class Learner:
 
         While another thread learns, it is the one from before the batch under way.
         """
-        snapshot, now = self._snapshot, (self.position, self.method)
-        if snapshot is not None and (snapshot[0] == now or self._lock.locked()):
-            return cast(Predictor, snapshot[1])
+        if self._snapshot is not None:
+            made: Predictor
+            position, method, made = self._snapshot
+            fresh = position == self.position and method is self.method
+            if fresh or self._lock.locked():
+                return made
         with self._lock:
             if not self.method.ready:
                 self._attempt(self._prepare)
             made = self.method.predictor(self)
-            self._snapshot = (now, made)
+            self._snapshot = (self.position, self.method, made)
             return made
 
     @torch.no_grad()
