@@ -93,7 +93,8 @@ class SparseRows:
     def to(self, target: torch.device | torch.dtype | str) -> SparseRows:
         """Move to a device, or change the type of the values."""
         if isinstance(target, torch.dtype):
-            return replace(self, values=self.values.to(target))
+            same = target == self.values.dtype  # the usual case, on the path of every step
+            return self if same else replace(self, values=self.values.to(target))
         indptr, indices, values = (t.to(target) for t in (self.indptr, self.indices, self.values))
         return replace(self, indptr=indptr, indices=indices, values=values)
 

@@ -35,18 +35,17 @@ class Requires:
         """Raise a ValueError that names the item, or the shape, that the model cannot read."""
         check_items(batch.x, batch.neighbors, self.hops)
         given = (len(batch), *batch.width)
-        leading = "(B" if self.nodes in (None, 1) else f"(B, {self.nodes or 'S'}"
         if self.shape is not None and given[-2:] != self.shape:
             raise ValueError(
-                f"x must have shape {leading}, {self.shape[0]}, {self.shape[1]}) for this model, "
-                f"got {given}"
+                f"x must have shape {self._leading}, {self.shape[0]}, {self.shape[1]}) for this "
+                f"model, got {given}"
             )
         if self.nodes is not None:
             several = len(given) == 4
             if several != (self.nodes != 1) or (self.nodes > 1 and given[1] != self.nodes):
                 raise ValueError(
                     f"items must have {self.nodes or 'several'} nodes each, x of shape "
-                    f"{leading}, C, F), for this model, got {given}"
+                    f"{self._leading}, C, F), for this model, got {given}"
                 )
             if isinstance(batch.x, SparseRows) and self.nodes not in (1, 2):
                 raise ValueError(f"sub-graphs must be dense, got sparse rows of shape {given}")
@@ -56,6 +55,10 @@ class Requires:
                 f"edge weights must have {self.edge_components} components for this model, got "
                 f"{components}; set edge_components"
             )
+
+    @property
+    def _leading(self) -> str:
+        return "(B" if self.nodes in (None, 1) else f"(B, {self.nodes or 'S'}"
 
 
 class Model(Protocol):
