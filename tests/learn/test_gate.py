@@ -47,8 +47,10 @@ def test_a_spike_in_its_own_batch_is_clipped_and_does_not_widen_the_range():
     for _ in range(2):
         assert gate(torch.full((1, 3), 1e6))[0].max() == 8.0
     assert gate.clipped == 6
-    for _ in range(8):  # more than 1 %: the range widens, step by step
-        assert gate(torch.full((1, 3), 1e6))[0].max() < 1e5
+    passed = [float(gate(torch.full((1, 3), 1e6))[0].max()) for _ in range(20)]
+    assert passed == sorted(passed)  # what comes again and again is usual in the end
+    assert passed[0] < 1e3
+    assert passed[-1] == 1e6
 
 
 def test_columns_have_their_own_range():
