@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,12 +37,12 @@ class Blocks:
     Attributes:
         linear: names of `LINEAR`; `mean` stands for one block per hop, `graph` for Âx with the
             mean of the first hop.
-        max_width: blocks wider than this are folded by a fixed signed hash, the same for all.
+        max_width: linear blocks are left out if there are more features than this.
         landmarks: how many nodes serve as landmarks; 0 leaves the kernel block out.
     """
 
     linear: tuple[str, ...] = ("x", "root mean")
-    max_width: int = 512
+    max_width: int = 128
     landmarks: int = 512
 
     def __post_init__(self) -> None:
@@ -97,21 +96,20 @@ class Embedding:
 
     def __init__(self, blocks: Blocks, width: int, hops: int, landmarks: Rows) -> None:
         self.blocks, self.hops = blocks, hops
-        names = [n for n in blocks.linear for _ in range(hops if n.endswith("mean") else 1)]
-        self._fold = _folding(width, blocks.max_width)
-        self.block_width, points = self._fold.shape[1], landmarks.shape[0]
-        linear = len(names) * self.block_width
+        kept = blocks.linear if width <= blocks.max_width else ()
+        self.names = [n for n in kept for _ in range(hops if n.endswith("mean") else 1)]
+        self.block_width, points = width, landmarks.shape[0]
+        linear = len(self.names) * width
         self._points = [unit(landmarks).T.tocsc(), unit(root(landmarks)).T.tocsc()]
         self.parts = {"linear": slice(0, linear), "kernel": slice(linear, linear + points)}
-        self.names = names
         self.size = linear + points + 1
 
     def __call__(self, x: Rows, means: Sequence[Rows]) -> Floats:
         """Rows `(B, D)` of nodes: integers of `UNIT` bits."""
         out = np.zeros((x.shape[0], self.size))
-        if self.parts["linear"].stop:
-            folded = [(block @ self._fold).toarray() for block in self._linear(x, means)]
-            out[:, self.parts["linear"]] = np.concatenate(folded, 1).clip(-ONE, ONE)
+        if self.names:
+            blocks = sparse.hstack(self._linear(x, means), format="csr")
+            out[:, self.parts["linear"]] = blocks.toarray()
         if self._points[0].shape[1]:
             out[:, self.parts["kernel"]] = self._kernel(unit(x), [unit(root(m)) for m in means])
         out[:, -1] = ONE
@@ -169,22 +167,3 @@ def propagate_rows(x: Rows, mean: Rows) -> Rows:
         both.indptr, both.indices, x.indptr, x.indices, x.data, mean.indptr, mean.indices, mean.data
     )
     return sparse.csr_array((values, both.indices, both.indptr), shape=x.shape)
-
-
-def _folding(width: int, size: int) -> Rows:
-    """Columns to places with a fixed sign each (a count sketch); the identity if all fit."""
-    index = np.arange(width)
-    if width <= size:
-        return sparse.csr_array((np.ones(width), (index, index)), shape=(width, width))
-    place, sign = hashed(index, size)
-    return sparse.csr_array((sign, (index, place)), shape=(width, size))
-
-
-def hashed(index: NDArray[Any], size: int) -> tuple[Ints, Floats]:
-    """A fixed place below `size` and a fixed sign for every number."""
-    mixed = (index.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(29)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(32)
-    sign = np.where(mixed >> np.uint64(63), 1.0, -1.0)
-    return (mixed % np.uint64(size)).astype(np.int64), sign

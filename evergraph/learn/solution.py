@@ -73,12 +73,14 @@ class Solution:
         self._gram = sums.gram / ONE**2
         self._totals = np.array([sums.totals[name] for name in self.classes]).T / ONE
         self._whiten = _inverse_root(embedding.landmark_kernel())
+        self._bases: dict[float, tuple[Floats, Floats, Floats]] = {}
         known = {name: k for k, name in enumerate(self.classes)}
         target = np.array([known.get(name, -1) for name in holdout.labels], dtype=np.int64)
         rows = holdout.rows / ONE
         chooses = holdout.chooses & (target >= 0)
         self.choice = self._choose(rows[chooses], target[chooses]) if choice is None else choice
         self._map, self._weight, self._factor = self._solve(self.choice)
+        self._bases.clear()
         rest = ~holdout.chooses & (target >= 0)
         self.sharpness = self._sharpen(rows[chooses], target[chooses])
         likely = self.probabilities(holdout.rows[rest])
@@ -95,7 +97,8 @@ class Solution:
 
     def label_sets(self, probabilities: Floats, coverage: float = 0.9) -> Bools:
         """Which classes are in the conformal set of each item, `(n, K)`: it holds the right class
-        with this probability. All classes while the holdout is too small to say more."""
+        with this probability. All classes while the holdout is too small to say more.
+        """
         size = len(self._unfit)
         rank = int(np.ceil((size + 1) * coverage))
         limit = self._unfit[rank - 1] if rank <= size else np.inf
@@ -123,34 +126,36 @@ class Solution:
             return Choice()
         truth = np.eye(len(self.classes))[target]
 
-        def quality(choice: Choice) -> tuple[float, float]:
-            scores = rows @ self._solve(choice)[1]
-            right = float(np.mean(scores.argmax(1) == target))
-            return right, -float(np.mean((scores - truth) ** 2))
+        def loss(choice: Choice) -> float:
+            return float(np.mean((rows @ self._solve(choice)[1] - truth) ** 2))
 
-        return max(self.candidates(), key=quality)
+        return min(self.candidates(), key=loss)
 
     def _solve(self, choice: Choice) -> tuple[Floats, Floats, object]:
         """The map P that weighs blocks, `P (PᵀGP + λI)⁻¹ PᵀS`, and the factor of the inverse."""
-        weigh = self._weigh(choice)
-        left = weigh.T @ self._gram @ weigh
+        base, gram, totals = self._base(choice.prior)
+        weight = np.full(base.shape[1], choice.kernel)
+        weight[: self._embedding.parts["linear"].stop] = choice.linear
+        weight[-1] = 1.0
+        left = gram * weight * weight[:, None]
         left[np.diag_indices_from(left)] += choice.strength
-        factor = cho_factor(left, lower=True)
-        return weigh, weigh @ cho_solve(factor, weigh.T @ self._totals), factor
+        factor = cho_factor(left, lower=True, overwrite_a=True, check_finite=False)
+        weigh = base * weight
+        return weigh, weigh @ cho_solve(factor, totals * weight[:, None]), factor
 
-    def _weigh(self, choice: Choice) -> Floats:
-        size, parts = self._embedding.size, self._embedding.parts
-        linear, kernel = parts["linear"], parts["kernel"]
-        out = np.zeros((size, linear.stop + self._whiten.shape[1] + 1))
-        block = np.eye(self._embedding.block_width)
-        if choice.prior:
-            block = block + choice.prior * self._pairs()
-        for start in range(0, linear.stop, len(block)):
-            place = slice(start, start + len(block))
-            out[place, place] = choice.linear * block
-        out[kernel, linear.stop : -1] = choice.kernel * self._whiten
-        out[-1, -1] = 1.0
-        return out
+    def _base(self, prior: float) -> tuple[Floats, Floats, Floats]:
+        """All blocks of weight one with a prior: the map P, `PᵀGP` and `PᵀS`."""
+        if prior not in self._bases:
+            parts, width = self._embedding.parts, self._embedding.block_width
+            end = parts["linear"].stop
+            base = np.zeros((self._embedding.size, end + self._whiten.shape[1] + 1))
+            block = np.eye(width) + prior * self._pairs() if prior else np.eye(width)
+            for start in range(0, end, width):
+                base[start : start + width, start : start + width] = block
+            base[parts["kernel"], end:-1] = self._whiten
+            base[-1, -1] = 1.0
+            self._bases[prior] = base, base.T @ self._gram @ base, base.T @ self._totals
+        return self._bases[prior]
 
     @property
     def _has_pairs(self) -> bool:
@@ -175,8 +180,10 @@ class Solution:
         if not len(target):
             return 8.0
         scores = rows @ self._weight
-        loss = [-np.log(_softmax(scores * s)[np.arange(len(target)), target] + 1e-12).mean()
-                for s in SHARPNESS]
+        loss = [
+            -np.log(_softmax(scores * s)[np.arange(len(target)), target] + 1e-12).mean()
+            for s in SHARPNESS
+        ]
         return float(SHARPNESS[int(np.argmin(loss))])
 
     def _distance(self, rows: Floats) -> Floats:

@@ -86,10 +86,9 @@ def test_kernel_values_are_those_of_the_feature_graphs(items):
 
 @pytest.mark.parametrize("landmarks", [0, 7])
 @pytest.mark.parametrize("linear", [(name,) for name in LINEAR] + [LINEAR])
-@pytest.mark.parametrize("max_width", [64, 8])
-def test_a_row_is_the_same_bits_in_every_batch(items, landmarks, linear, max_width):
+def test_a_row_is_the_same_bits_in_every_batch(items, landmarks, linear):
     x, means = items
-    make = Embedding(Blocks(linear, max_width, landmarks), 12, 2, x[:landmarks])
+    make = Embedding(Blocks(linear, landmarks=landmarks), 12, 2, x[:landmarks])
     whole = make(x, means)
     assert whole.shape == (40, make.size)
     assert np.array_equal(whole, np.rint(whole))
@@ -97,6 +96,12 @@ def test_a_row_is_the_same_bits_in_every_batch(items, landmarks, linear, max_wid
     order = np.random.default_rng(0).permutation(40)
     for part in np.array_split(order, 7):
         assert np.array_equal(make(x[part], [m[part] for m in means]), whole[part])
+
+
+def test_linear_blocks_are_left_out_if_features_are_many(items):
+    x, means = items
+    make = Embedding(Blocks(("x",), max_width=11, landmarks=5), 12, 2, x[:5])
+    assert make(x, means).shape == (40, 6)
 
 
 def test_unknown_blocks_are_refused():
