@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evergraph.graph import Dataset as Dataset
     from evergraph.graph import Graph as Graph
+    from evergraph.graph import GrowingGraph as GrowingGraph
     from evergraph.graph import Neighbors as Neighbors
     from evergraph.graph import SparseRows as SparseRows
     from evergraph.learn import AgeQuota as AgeQuota
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
-    "graph": "Dataset Graph Neighbors SparseRows",
+    "graph": "Dataset Graph GrowingGraph Neighbors SparseRows",
     "stream": "Batch Continuum Schedule link_continuum node_continuum",
     "nn": "FGN Requires baseline",
     "learn": "AgeQuota ClassBalanced Classification Learner LinkPrediction Memory Method "

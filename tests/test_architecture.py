@@ -29,7 +29,14 @@ ORDER = {
         ["cli"],
         ["__main__"],
     ],
-    "graph": [["rows"], ["neighbors", "hops"], ["graph"], ["dataset"]],
+    "graph": [
+        ["rows", "ids"],
+        ["neighbors", "hops"],
+        ["graph", "arena"],
+        ["links", "nodes", "dataset"],
+        ["sums", "frozen"],
+        ["growing", "store"],
+    ],
     "stream": [["batch", "schedule"], ["source"], ["continuum"]],
     "feature_graph": [
         ["equations"],

@@ -2,8 +2,17 @@
 
 from evergraph.graph.dataset import Dataset
 from evergraph.graph.graph import Graph
+from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.hops import Neighborhood
 from evergraph.graph.neighbors import Features, Neighbors
 from evergraph.graph.rows import SparseRows
 
-__all__ = ["Dataset", "Features", "Graph", "Neighborhood", "Neighbors", "SparseRows"]
+__all__ = [
+    "Dataset",
+    "Features",
+    "Graph",
+    "GrowingGraph",
+    "Neighborhood",
+    "Neighbors",
+    "SparseRows",
+]
