@@ -73,7 +73,12 @@ ORDER = {
     ],
     "datasets": [
         ["catalog", "convert", "folder", "formats", "generate", "planetoid"],
-        ["fetch"],
+        ["fetch", "report", "sums"],
+        ["columns"],
+        ["cells"],
+        ["encoding"],
+        ["infer"],
+        ["schema"],
     ],
     "apps": [["action", "matching"]],
     "apps/action": [

@@ -8,12 +8,13 @@ then. Sums are exact, so that nothing is left of what was taken out.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from evergraph.feature_graph.fixed_point import Blocks, Embedding, Rows, divide
 from evergraph.graph.growing import GrowingGraph
@@ -22,25 +23,38 @@ from evergraph.learn.sums import Sums
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+SELF = 2**10  # the weight of a node in its own mean: one
 CHUNK = 1024  # rows that are made at a time
 ELIGIBLE = 2**64 // 8  # nodes with keys below this may be held out
 HELD_OUT = 400  # of them, those with the smallest keys
 
 
 def hop_means(graph: GrowingGraph, slots: Ints, hops: int) -> list[Rows]:
-    """The means of 1 to K steps, self loops included, as integer rows of these nodes."""
-    levels, steps = [slots], []
+    """The means of 1 to K steps, self loops included, as integer rows of these nodes.
+
+    The mean of k steps is the mean of the neighbors' means of k - 1 steps.
+    """
+    levels, steps = [slots], []  # whose means are needed, from K steps down to one
     for _ in range(hops - 1):
-        step, members = graph.closed(levels[-1])
+        step, members = _step(graph, levels[-1])
         steps.append(step)
         levels.append(members)
     found = divide(graph.sums(levels[-1]), graph.degree(levels[-1]))
-    means = [found[np.searchsorted(levels[-1], slots)]] if hops > 1 else [found]
-    for back in range(hops - 1, 0, -1):
-        here = levels[back - 1]
-        found = divide((steps[back - 1] @ found).tocsr(), graph.degree(here))
-        means.append(found if back == 1 else found[np.searchsorted(here, slots)])
+    means = [found[np.searchsorted(levels[-1], slots)] if steps else found]
+    for level, step in zip(levels[-2::-1], steps[::-1], strict=True):
+        found = divide(sparse.csr_array(step @ found), graph.degree(level))
+        means.append(found if level is slots else found[np.searchsorted(level, slots)])
     return means
+
+
+def _step(graph: GrowingGraph, slots: Ints) -> tuple[Rows, Ints]:
+    """Weights of all that counts in a mean of these nodes, and which nodes the columns are."""
+    owner, node, weight = graph.counted(slots)
+    members, column = np.unique(np.concatenate([slots, node]), return_inverse=True)
+    own = np.arange(len(slots))
+    values = np.concatenate([np.full(len(slots), SELF, dtype=np.int64), weight])
+    place = np.concatenate([own, owner]), column
+    return sparse.csr_array((values, place), shape=(len(slots), len(members))), members
 
 
 class ExactLearner:
@@ -48,7 +62,6 @@ class ExactLearner:
 
     Args:
         graph: which tells the learner before it changes.
-        width: F, the number of features.
         blocks: what rows are made of.
         landmarks: features of the landmark nodes, in the order of their keys.
         choice: settings; None lets the holdout choose whenever the state has changed.
@@ -57,80 +70,82 @@ class ExactLearner:
     def __init__(
         self,
         graph: GrowingGraph,
-        width: int,
         blocks: Blocks,
         landmarks: Rows,
         choice: Choice | None = None,
     ) -> None:
         self.graph, self.choice, self._landmarks = graph, choice, landmarks
-        self.embedding = Embedding(blocks, width, graph.hops, landmarks)
+        self.embedding = Embedding(blocks, graph.num_features, graph.hops, landmarks)
         self.sums = Sums(self.embedding.size)
         self._inside: set[int] = set()  # slots whose rows are in the sums
-        self._outside: set[int] = set()  # labelled slots whose rows may have to come in
+        self._changed = set(graph.slots().tolist())  # slots that may have to come in
+        self._eligible: dict[int, int] = {}  # keys of labelled slots that may be held out
         self._held: set[int] = set()  # slots that were held out at the last refresh
         self._solved: Solution | None = None
         graph.before = self.before
-        self._outside.update(graph.labelled())
 
     def rows(self, slots: Ints) -> Floats:
         """Rows `(n, D)` of nodes as they are now."""
-        x = self.graph.rows(slots)
+        indptr, index, value = self.graph.rows(slots)
+        shape = len(slots), self.graph.num_features
+        x = sparse.csr_array((value.astype(np.int64), index, indptr), shape=shape)
         return self.embedding(x, hop_means(self.graph, slots, self.graph.hops))
 
     def before(self, slots: Ints) -> None:
         """Take out of the sums what is about to change."""
         changing = slots.tolist()
         self._put(sorted(self._inside.intersection(changing)), -1)
-        self._outside.update(changing)
+        self._changed.update(changing)
         self._solved = None
 
     def refresh(self) -> None:
         """Bring into the sums what is missing, as it is now."""
-        held = set(self.holdout_slots().tolist())
+        labelled = self._note_labels()
+        held = set(heapq.nsmallest(HELD_OUT, self._eligible, key=self._eligible.__getitem__))
         self._put(sorted(held & self._inside), -1)
-        coming = (self._outside | self._held) - held - self._inside
-        self._put(sorted(s for s in coming if self.graph.label(s) is not None), 1)
-        self._outside, self._held = set(), held
+        coming = (labelled | self._held & self._eligible.keys()) - held - self._inside
+        self._put(sorted(coming), 1)
+        self._changed, self._held = set(), held
+
+    def _note_labels(self) -> set[int]:
+        """The changed slots that have a label; who may be held out is brought up to date."""
+        changed = np.array(sorted(self._changed), dtype=np.int64)
+        there = changed[self.graph.present(changed)]
+        named = [label is not None for label in self.graph.labels(there)]
+        labelled = there[np.array(named, dtype=np.bool_)]
+        for slot in changed.tolist():
+            self._eligible.pop(slot, None)
+        keys = zip(labelled.tolist(), self.graph.keys(labelled).tolist(), strict=True)
+        self._eligible.update((slot, key) for slot, key in keys if key < ELIGIBLE)
+        return set(labelled.tolist())
 
     def _put(self, slots: list[int], sign: int) -> None:
         for start in range(0, len(slots), CHUNK):
-            part = slots[start : start + CHUNK]
-            labels = [str(self.graph.label(slot)) for slot in part]
-            self.sums.add(self.rows(np.array(part, dtype=np.int64)), labels, sign)
-        (self._inside.update if sign > 0 else self._inside.difference_update)(slots)
-
-    def holdout_slots(self) -> Ints:
-        """The labelled nodes that are held out: those with the smallest keys."""
-        slots = np.array(self.graph.labelled(), dtype=np.int64)
-        keys = self.graph.keys(slots)
-        slots, keys = slots[keys < ELIGIBLE], keys[keys < ELIGIBLE]
-        return np.asarray(slots[np.argsort(keys, kind="stable")[:HELD_OUT]])
+            part = np.array(slots[start : start + CHUNK], dtype=np.int64)
+            self.sums.add(self.rows(part), list(map(str, self.graph.labels(part))), sign)
+            (self._inside.update if sign > 0 else self._inside.difference_update)(part.tolist())
 
     def holdout(self) -> Holdout:
-        """Rows and labels of what is held out; every other key chooses."""
-        slots = self.holdout_slots()
-        labels = [str(self.graph.label(slot)) for slot in slots.tolist()]
+        """Rows and labels of what is held out, in the order of keys; every other key chooses."""
+        self.refresh()
+        slots = np.array(sorted(self._held, key=self._eligible.__getitem__), dtype=np.int64)
+        labels = list(map(str, self.graph.labels(slots)))
         return Holdout(self.rows(slots), labels, self.graph.keys(slots) % 2 == 0)
 
     def digest(self) -> str:
-        """A hash of all that decides a prediction."""
-        self.refresh()
-        found = hashlib.sha256()
-        self._describe(found)
-        self.sums.update(found)
+        """A hash of all that decides a prediction: equal for equal graphs."""
         held = self.holdout()
+        blocks = json.dumps(asdict(self.embedding.blocks), sort_keys=True)
+        found = hashlib.sha256(f"{blocks} {self.embedding.hops} {self.choice}".encode())
+        for part in (self._landmarks.indptr, self._landmarks.indices, self._landmarks.data):
+            found.update(np.asarray(part, dtype=np.int64).tobytes())
+        self.sums.update(found)
         found.update(repr(held.labels).encode() + held.rows.tobytes() + held.chooses.tobytes())
         return found.hexdigest()
 
-    def _describe(self, found: Any) -> None:
-        blocks = json.dumps(asdict(self.embedding.blocks), sort_keys=True)
-        found.update(f"{blocks} {self.embedding.hops} {self.choice}".encode())
-        for part in (self._landmarks.indptr, self._landmarks.indices, self._landmarks.data):
-            found.update(np.asarray(part, dtype=np.int64).tobytes())
-
     def solution(self) -> Solution:
-        """The classifier of now; solved again only if the state has changed."""
+        """The classifier of now; solved again only if the graph has changed."""
         if self._solved is None:
-            self.refresh()
-            self._solved = Solution(self.sums, self.embedding, self.holdout(), self.choice)
+            held = self.holdout()
+            self._solved = Solution(self.sums, self.embedding, held, self.choice)
         return self._solved
