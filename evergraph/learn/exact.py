@@ -26,7 +26,6 @@ Ints = NDArray[np.int64]
 SELF = 2**10  # the weight of a node in its own mean: one
 CHUNK = 1024  # rows that are made at a time
 ELIGIBLE = 2**64 // 8  # nodes with keys below this may be held out
-HELD_OUT = 400  # of them, those with the smallest keys
 
 
 def hop_means(graph: GrowingGraph, slots: Ints, hops: int) -> list[Rows]:
@@ -65,6 +64,8 @@ class ExactLearner:
         blocks: what rows are made of.
         landmarks: features of the landmark nodes, in the order of their keys.
         choice: settings; None lets the holdout choose whenever the state has changed.
+        held_out: how many labelled nodes are held out at the most: those with the smallest keys,
+            among an eighth of all keys.
     """
 
     def __init__(
@@ -73,8 +74,10 @@ class ExactLearner:
         blocks: Blocks,
         landmarks: Rows,
         choice: Choice | None = None,
+        held_out: int = 400,
     ) -> None:
         self.graph, self.choice, self._landmarks = graph, choice, landmarks
+        self.held_out = held_out
         self.embedding = Embedding(blocks, graph.num_features, graph.hops, landmarks)
         self.sums = Sums(self.embedding.size)
         self._inside: set[int] = set()  # slots whose rows are in the sums
@@ -101,7 +104,7 @@ class ExactLearner:
     def refresh(self) -> None:
         """Bring into the sums what is missing, as it is now."""
         labelled = self._note_labels()
-        held = set(heapq.nsmallest(HELD_OUT, self._eligible, key=self._eligible.__getitem__))
+        held = set(heapq.nsmallest(self.held_out, self._eligible, key=self._eligible.__getitem__))
         self._put(sorted(held & self._inside), -1)
         coming = (labelled | self._held & self._eligible.keys()) - held - self._inside
         self._put(sorted(coming), 1)
@@ -136,7 +139,9 @@ class ExactLearner:
         """A hash of all that decides a prediction: equal for equal graphs."""
         held = self.holdout()
         blocks = json.dumps(asdict(self.embedding.blocks), sort_keys=True)
-        found = hashlib.sha256(f"{blocks} {self.embedding.hops} {self.choice}".encode())
+        found = hashlib.sha256(
+            f"{blocks} {self.embedding.hops} {self.choice} {self.held_out}".encode()
+        )
         for part in (self._landmarks.indptr, self._landmarks.indices, self._landmarks.data):
             found.update(np.asarray(part, dtype=np.int64).tobytes())
         self.sums.update(found)
