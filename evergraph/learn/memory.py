@@ -15,10 +15,8 @@ import numpy as np
 from torch import Tensor
 
 from evergraph.learn.slots import Items, Slots
-from evergraph.learn.transaction import Restore, shallow
+from evergraph.learn.transaction import Restore, State, shallow
 from evergraph.stream.batch import Batch
-
-State = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 class Rule(Protocol):
