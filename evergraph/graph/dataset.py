@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from torch import Tensor
 
+from evergraph.checks import LABEL_LIMIT
 from evergraph.graph.graph import Graph, check_nodes
 from evergraph.graph.rows import SparseRows
 
@@ -84,8 +85,8 @@ def split_by_class(
     order = np.random.default_rng(seed).permutation(len(values))
     order = order[np.argsort(values[order], kind="stable")]
     order = order[values[order] >= 0]
-    of_class = values[order]
-    counts = np.bincount(of_class) if len(of_class) else np.zeros(1, dtype=np.int64)
+    # Classes by their rank, so that a class number of any size costs nothing.
+    _, of_class, counts = np.unique(values[order], return_inverse=True, return_counts=True)
     rank = np.arange(len(order)) - (np.cumsum(counts) - counts)[of_class]
     num_train = np.maximum(np.rint(train * counts).astype(np.int64), 1)[of_class]
     num_test = np.maximum(np.rint(test * counts).astype(np.int64), int(test > 0))[of_class]
@@ -108,10 +109,13 @@ def split_by_name(parts: Sequence[object]) -> tuple[Tensor, Tensor]:
     return train, test
 
 
-def encode_labels(values: Sequence[object]) -> tuple[Tensor, tuple[str, ...]]:
+def encode_labels(
+    values: Sequence[object], where: Callable[[int], str] = "row {}".format
+) -> tuple[Tensor, tuple[str, ...]]:
     """Number the classes: integers stay as they are, names are numbered in sorted order.
 
-    None and the empty string mean that the label is unknown.
+    None and the empty string mean that the label is unknown; `where` tells in an error which value
+    is wrong.
 
     Returns:
         `(N,)` int64 labels, -1 where unknown, and the class names (none for integers).
@@ -125,7 +129,14 @@ def encode_labels(values: Sequence[object]) -> tuple[Tensor, tuple[str, ...]]:
     texts = ["" if value is None else _text(value) for value in values]
     known = sorted(set(texts) - {""})
     if all(text.removeprefix("-").isdecimal() for text in known):
-        return torch.tensor([int(text or -1) for text in texts], dtype=torch.int64), ()
+        numbers = [int(text or -1) for text in texts]
+        for row, given in enumerate(numbers):
+            if not -1 <= given < LABEL_LIMIT:
+                raise ValueError(
+                    f"{where(row)}: label must be a name, or an integer from 0 to below 2^31 (-1 "
+                    f"or empty if unknown), got {given}; make it a name, such as 'c{given}'"
+                )
+        return torch.tensor(numbers, dtype=torch.int64), ()
     number = {text: index for index, text in enumerate(known)} | {"": -1}
     return torch.tensor([number[text] for text in texts], dtype=torch.int64), tuple(known)
 
