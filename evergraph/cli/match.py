@@ -17,7 +17,8 @@ from evergraph.cli.console import (
     publish,
     table_of,
     use_threads,
-)  # fmt: skip
+    written,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,8 +35,8 @@ OtherDetector = Annotated[
     str | None,
     typer.Option("--detector", help="`sift` or `orb`; by default the matcher's own, or sift."),
 ]
-OutFolder = Annotated[Path, typer.Option(help="Folder for matches.npz and matches.png.")]
-Saved = Annotated[Path, typer.Option(help="Where the matcher goes.")]
+OutFolder = Annotated[Path, written("Folder for matches.npz and matches.png.", folder=True)]
+Saved = Annotated[Path, written("Where the matcher goes.")]
 Points = Annotated[int, typer.Option(min=1, help="Points of each image at the most.")]
 Threshold = Annotated[
     float | None,
@@ -99,7 +100,7 @@ def match_video(
     ] = False,
     memory: Annotated[int, typer.Option(help="Candidates that are kept for replay.")] = 2000,
     width: Annotated[int, typer.Option(min=32, help="Larger frames are scaled down to it.")] = 640,
-    save: Annotated[Path | None, typer.Option(help="Where the matcher goes in the end.")] = None,
+    save: Annotated[Path | None, written("Where the matcher goes in the end.")] = None,
     matcher: MatcherFile = None,
     detector: OtherDetector = None,
     points: Points = 512,

@@ -13,6 +13,7 @@ from evergraph.cli.console import (
     AsJson,
     DataRoot,
     Out,
+    Threads,
     complaints,
     progress,
     publish,
@@ -20,7 +21,7 @@ from evergraph.cli.console import (
     use_threads,
     write,
 )
-from evergraph.cli.learn import Capacity, DatasetName, ModelName, Seeds, Threads, load_or_generate
+from evergraph.cli.learn import Capacity, DatasetName, ModelName, Seeds, load_or_generate
 from evergraph.evaluate.evidence import provenance
 
 
