@@ -17,6 +17,7 @@ from rich.console import Console
 
 from evergraph.cli.console import (
     AsJson,
+    Seed,
     Threads,
     complaints,
     progress,
@@ -68,7 +69,7 @@ def train(
     rate: Rate = None,
     split: Split = "time",
     leave_out: LeaveOut = "",
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Seed = 0,
     threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:

@@ -64,6 +64,7 @@ Out = Annotated[Path | None, written("Write the JSON to this file too.")]
 Threads = Annotated[
     int, typer.Option(min=1, help="Threads of torch; one is quickest for small batches.")
 ]
+Seed = Annotated[int, typer.Option(help="Of everything random.")]
 DataRoot = Annotated[
     Path | None,
     typer.Option(

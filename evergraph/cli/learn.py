@@ -45,6 +45,13 @@ ScenarioName = Annotated[
 ModelName = Annotated[
     str, Option(help="The network: fgn, or a baseline: mlp, gcn, sage, gat, appnp.")
 ]
+MethodName = Annotated[
+    str,
+    Option(
+        help="finetune, replay, ewc, mas, lwf, gem, agem, der, joint (upper bound) or "
+        "analytic (closed form, no replay)."
+    ),
+]
 Seeds = Annotated[int, Option(min=1, help="How many seeds to run.")]
 Capacity = Annotated[int, Option(help="Items that the memory may hold.")]
 BatchSize = Annotated[int, Option(help="Items that arrive together.")]
@@ -54,13 +61,7 @@ def run(
     dataset: DatasetName = "cora",
     scenario: ScenarioName = "class",
     model: ModelName = "fgn",
-    method: Annotated[
-        str,
-        Option(
-            help="finetune, replay, ewc, mas, lwf, gem, agem, der, joint (upper bound) or "
-            "analytic (closed form, no replay)."
-        ),
-    ] = "replay",
+    method: MethodName = "replay",
     memory: Capacity = 500,
     memory_rule: Annotated[
         str, Option(help="reservoir, class-balanced, age-quota or uniform.")

@@ -12,6 +12,7 @@ import typer
 from evergraph.cli.console import (
     AsJson,
     Out,
+    Seed,
     complaints,
     progress,
     publish,
@@ -166,7 +167,7 @@ def match_train(
     steps: Annotated[int, typer.Option(min=1, help="Gradient steps, 8 pairs each.")] = 300,
     detector: Annotated[str, typer.Option(help="`sift` or `orb`.")] = "sift",
     points: Points = 256,
-    seed: Annotated[int, typer.Option(help="Of pairs, network and pictures.")] = 0,
+    seed: Seed = 0,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:

@@ -5,7 +5,7 @@ Both are read through their attributes, so neither library is imported or needed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,14 +137,14 @@ def from_networkx(graph: Any, *, name: str = "networkx", seed: int = 0) -> Datas
     number = {node: index for index, node in enumerate(graph.nodes)}
     nodes = [(f"node {node!r}", values) for node, values in graph.nodes(data=True)]
     edges = list(graph.edges(data=True))
+    owner: Callable[[int], str] = lambda row: nodes[row][0]  # noqa: E731
     features = _stack(nodes, "x")
     if features is None:
         raise ValueError("a NetworkX graph must have the node attribute 'x', the features")
     labels: Tensor | None = None
     class_names: tuple[str, ...] = ()
     if any("label" in values for _, values in nodes):
-        given = [values.get("label") for _, values in nodes]
-        labels, class_names = encode_labels(given, lambda row: nodes[row][0])
+        labels, class_names = encode_labels([values.get("label") for _, values in nodes], owner)
     pairs = [(number[source], number[target]) for source, target, _ in edges]
     weight = _stack([(f"edge {edge[:2]!r}", edge[2]) for edge in edges], "weight")
     built = Graph(
@@ -158,10 +158,9 @@ def from_networkx(graph: Any, *, name: str = "networkx", seed: int = 0) -> Datas
         name=name,
     )
     parts = [values.get("split") for _, values in nodes]
-    for (node, _), part in zip(nodes, parts, strict=True):
-        if part not in ("train", "test", "valid", None):
-            raise ValueError(f"'split' must be train, test or valid, but {node} has {part!r}")
-    train, test = split_by_name(parts) if any(parts) else split_by_class(labels, seed=seed)
+    train, test = split_by_class(labels, seed=seed)
+    if any(parts):
+        train, test = split_by_name(parts, owner)
     return Dataset(built, train, test, name, "a NetworkX graph")
 
 

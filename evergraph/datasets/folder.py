@@ -60,7 +60,10 @@ def read_folder(folder: Path, *, directed: bool = False, seed: int = 0) -> Datas
     nodes = _read_table(folder, "nodes", ("id", "label", "split", "words"))
     edges = _read_table(folder, "edges", ("source", "target"))
     number = _number_ids(nodes)
-    labels, class_names = _labels(nodes)
+    labels: Tensor | None = None
+    class_names: tuple[str, ...] = ()
+    if "label" in nodes.texts:
+        labels, class_names = encode_labels(nodes.texts["label"], nodes.where)
     time = torch.from_numpy(nodes.numbers["time"]) if "time" in nodes.numbers else None
     if time is not None and bool((time == time.round()).all() & (time.abs() < 2**53).all()):
         time = time.long()
@@ -126,24 +129,14 @@ def _number_ids(nodes: _Table) -> dict[str, int]:
     return number
 
 
-def _labels(nodes: _Table) -> tuple[Tensor | None, tuple[str, ...]]:
-    if "label" not in nodes.texts:
-        return None, ()
-    return encode_labels(nodes.texts["label"], nodes.where)
-
-
 def _split(nodes: _Table, labels: Tensor | None, seed: int) -> tuple[Tensor, Tensor]:
     if "split" not in nodes.texts or labels is None:
         return split_by_class(labels, seed=seed)
-    parts = ["" if value is None else str(value).strip() for value in nodes.texts["split"]]
-    for row, part in enumerate(parts):
-        if part not in ("train", "test", "valid", "val", ""):
-            raise ValueError(
-                f"{nodes.where(row)}: split must be train, test, val or empty, got {part!r}"
-            )
-        if part in ("train", "test") and labels[row] < 0:
+    train, test = split_by_name(nodes.texts["split"], nodes.where)
+    for part, chosen in (("train", train), ("test", test)):
+        for row in chosen[labels[chosen] < 0].tolist():
             raise ValueError(f"{nodes.where(row)}: a {part} node must have a label, got none")
-    return split_by_name(parts)
+    return train, test
 
 
 def _features(nodes: _Table) -> Tensor | SparseRows:

@@ -194,7 +194,13 @@ def read_time_stream(folder: Path, name: str) -> Dataset:
     edges = np.ascontiguousarray(np.concatenate(steps).T)
     edge_time = np.repeat(np.arange(len(steps)), [len(pairs) for pairs in steps])
     known = _counts(folder / "labels", 2)
-    num_nodes = int(max(known[:, 0].max(initial=-1), edges.max(initial=-1))) + 1
+    mentioned = np.unique(np.concatenate([known[:, 0], edges.ravel()]))
+    num_nodes = int(mentioned.max(initial=-1)) + 1
+    if num_nodes > 100 * len(mentioned):  # arrays of that length could fill the memory
+        raise ValueError(
+            f"{folder} must number its nodes without large gaps, got node {num_nodes - 1} among "
+            f"{len(mentioned)} nodes; fetch it again"
+        )
     labels = np.full(num_nodes, -1)
     labels[known[:, 0]] = known[:, 1]
     time = np.full(num_nodes, len(steps))

@@ -95,18 +95,26 @@ def split_by_class(
     return torch.from_numpy(chosen), torch.from_numpy(held_out)
 
 
-def split_by_name(parts: Sequence[object]) -> tuple[Tensor, Tensor]:
+def split_by_name(
+    parts: Sequence[object], where: Callable[[int], str] = "row {}".format
+) -> tuple[Tensor, Tensor]:
     """The nodes marked "train" and those marked "test", as node numbers.
+
+    Others are marked "val" or "valid", or not at all: None or empty.
 
     Example:
         >>> split_by_name(["train", "test", None, "train"])
         (tensor([0, 3]), tensor([1]))
     """
-    train, test = (
-        torch.tensor([node for node, part in enumerate(parts) if part == wanted], dtype=torch.int64)
-        for wanted in ("train", "test")
-    )
-    return train, test
+    nodes: dict[str, list[int]] = {part: [] for part in ("train", "test", "val", "valid", "")}
+    for node, part in enumerate(parts):
+        name = "" if part is None else str(part).strip()
+        if name not in nodes:
+            raise ValueError(
+                f"{where(node)}: split must be train, test, val or empty, got {part!r}"
+            )
+        nodes[name].append(node)
+    return torch.tensor(nodes["train"]).long(), torch.tensor(nodes["test"]).long()
 
 
 def encode_labels(

@@ -416,7 +416,10 @@ def test_from_networkx_multigraphs_and_scalars() -> None:
         ([{"x": 1.0}, {}], "node 1 must have 'x', as others have it"),
         ([{"x": [1.0]}, {"x": [1.0, 2.0]}], r"node 1 has \(2,\) and the first has \(1,\)"),
         ([{"x": 1.0}, {"x": "high"}], "number or a sequence .* node 1 is 'high'"),
-        ([{"x": 1.0}, {"x": 1.0, "split": "tst"}], "train, test or valid, but node 1 has 'tst'"),
+        (
+            [{"x": 1.0}, {"x": 1.0, "split": "tst"}],
+            "node 1: split must be train, test, val .* 'tst'",
+        ),
         ([{"x": 1.0, "time": 1}, {"x": 1.0}], "node 1 must have 'time'"),
         ([{"x": 1.0}, {"x": 1.0, "label": -2}], "node 1: label must be a name, .* got -2"),
     ],

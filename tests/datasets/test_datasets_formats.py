@@ -391,6 +391,7 @@ def test_time_stream_features_do_not_see_later_edges(tmp_path: Path) -> None:
         ("labels", "0 a\n", "labels must hold integers between blanks"),
         ("labels", "0\n", "labels must have .* rows and 2 columns, got 1 and 1"),
         ("labels", "0 -3\n", "labels must hold integers of at least 0, got the smallest -3"),
+        ("labels", "1000000000000 1\n", "without large gaps, got node 1000000000000 among 7 nodes"),
         ("train_nodes", "9\n", "train_nodes must hold nodes with a label or an edge, got 9"),
         ("train_nodes", "4\n", "train needs nodes with a label, but node 4 has none"),
         ("stream_edges/7", "0 1\n", "named 0, 1, 2, ..., got 0, 1, 2, 7"),
