@@ -238,21 +238,20 @@ class BlockValues:
 
 
 def fused_outputs(
-    blocks: Iterable[nn.Module],
-    head: Readout,
-    graph: Arrays,
-    hat: Tensor | None,
-    dropout: float,
-    num_nodes: int,
+    blocks: Iterable[nn.Module], head: Readout, graph: Arrays, hat: Tensor | None = None
 ) -> Tensor:
-    """Broadcast blocks and a readout on a support as one compiled operator."""
+    """Broadcast blocks and a readout on a support as one compiled operator.
+
+    The same numbers as one by one; hat is the adjacency of the graph, if it wants a gradient.
+    """
     layers: list[Tensor] = []
     for block in blocks:
         assert isinstance(block, BroadcastBlock)
-        norm = block.norm
+        norm, dropout = block.norm, block.dropout
         layers += [block.layer.weight, *norm.affine, norm.running_mean, norm.running_var]
+    nodes = (len(graph.ptr) - 1) * len(head.weight)
     network = Network(
-        head.centered, head.sparse_gradient, dropout, norm.momentum, norm.eps, num_nodes,
-        norm.training,
+        head.centered, head.sparse_gradient, dropout if norm.training else 0.0, norm.momentum,
+        norm.eps, nodes, norm.training,
     )  # fmt: skip
     return broadcast_network(network, graph, hat, (head.weight, head.bias), layers)
