@@ -54,6 +54,25 @@ def test_candidates_are_the_most_similar_points():
         assert column == pytest.approx([similarity[j] for j in best], abs=1e-5)
 
 
+def test_of_equally_similar_points_the_earlier_ones_are_proposed():
+    first, second = random_features(20), random_features(30, seed=1)
+    alike = replace(second, descriptors=np.repeat(first.descriptors[:6], 5, axis=0))
+    graph = propose(first, alike, Proposal(candidates=3, guided=0))
+    similarity = first.descriptors @ alike.descriptors.T
+    expected = np.argsort(-similarity, axis=1, kind="stable")[:, :3]
+    assert graph.second.reshape(-1, 3).tolist() == expected.tolist()
+    column = graph.features[:, NAMES.index("column ratio")].reshape(-1, 3)
+    for i, j in np.ndindex(*expected.shape):  # against the best other row of its column
+        near, far = (
+            np.sqrt(max(2 - 2 * s, 1e-4))
+            for s in (
+                similarity[i, expected[i, j]],
+                np.delete(similarity[:, expected[i, j]], i).max(),
+            )
+        )
+        assert column[i, j] == pytest.approx(np.clip(near / far - 1, -1, 2), abs=1e-4)
+
+
 def agreement(first, second, a, b, graph, how):
     """Eq. by eq.: how well the transforms of two candidates predict each other."""
     ends = [(first.keypoints[graph.first[e]], second.keypoints[graph.second[e]]) for e in (a, b)]
