@@ -18,20 +18,18 @@ import typer
 from torch import Tensor
 
 from evergraph.apps.matching.arrangements import (
-    LEAST,
     Kind,
-    best_cut,
     candidate_network,
     candidate_task,
+    decide,
     graph_batch,
-    one_to_one,
     probability,
 )
 from evergraph.apps.matching.candidates import propose
 from evergraph.apps.matching.evaluate import judge, summarize
 from evergraph.apps.matching.sources import photograph, split
 from evergraph.apps.matching.train import PairSource, examples
-from evergraph.apps.matching.truth import Matches, Pair
+from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress
 from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
@@ -45,7 +43,7 @@ from evergraph.stream.batch import Batch
 from evergraph.stream.continuum import Continuum
 from evergraph.stream.schedule import Schedule
 from experiments.cells import markdown
-from experiments.matching import SCHEMA, origin, publish
+from experiments.matching import origin, publish
 from experiments.matching_scenes import CATEGORIES, rendered_pairs
 
 APART = 2  # frames between the two of a pair
@@ -123,14 +121,10 @@ def f1_by_domain(learner: Learner, stream: Continuum, index: Tensor, position: i
     assert isinstance(stream.source, DomainSource)
     scores: dict[str, list[Any]] = {}
     for domain, pair in stream.source.tested(index):
-        scores.setdefault(domain, []).append(judge(pair, _match(learner, pair)))
-    return {name: (summarize(found)["f1"], len(found)) for name, found in scores.items()}
-
-
-def _match(learner: Learner, pair: Pair) -> Matches:
-    graph = propose(pair.first, pair.second)
-    score = probability(learner.output(graph_batch(graph))).numpy()
-    return best_cut(one_to_one(graph.first, graph.second, score, LEAST))
+        graph = propose(pair.first, pair.second)
+        found = decide(graph, probability(learner.output(graph_batch(graph))).numpy())
+        scores.setdefault(domain, []).append(judge(pair, found))
+    return {name: (summarize(mine)["f1"], len(mine)) for name, mine in scores.items()}
 
 
 def new_learner(method: str, how: Stream, seed: int) -> Learner:
@@ -192,11 +186,7 @@ def main(
         task = shown.add_task("rendering", total=None)
         follow = lambda what: shown.update(task, description=what)  # noqa: E731
         cells = compare(names, how, range(seeds), follow)
-    result: dict[str, Any] = {
-        "schema": SCHEMA, **evidence, "config": asdict(how), "seeds": list(range(seeds)),
-        "cells": cells,
-    }  # fmt: skip
-    publish(result, page(result), as_json, out)
+    publish(page, as_json, out, seeds, **evidence, config=asdict(how), cells=cells)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def match_pair(
     with complaints():
         import numpy as np
 
-        from evergraph.apps.matching.features import draw_matches, read_image, to_color
+        from evergraph.apps.matching.images import draw_matches, read_image, to_color
 
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
@@ -249,11 +249,13 @@ def open_matcher(
 
 
 def quiet_threads() -> None:
-    """One thread for torch and for OpenCV: small images are quickest so."""
+    """One thread for torch and for OpenCV, quickest for small images; none of OpenCV's messages."""
     from evergraph.extras import require
 
     use_threads(1)
-    require("cv2", "matching").setNumThreads(1)
+    cv2 = require("cv2", "matching")
+    cv2.setNumThreads(1)
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
 def _numbers(title: str, result: dict[str, Any]) -> Table:

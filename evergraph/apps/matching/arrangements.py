@@ -35,6 +35,7 @@ from evergraph.apps.matching.candidates import (
 )
 from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.truth import Matches, sorted_matches
+from evergraph.checks import check_one_of
 from evergraph.graph.neighbors import Features, Linked
 from evergraph.learn.tasks import Classification
 from evergraph.nn.fgn import FGN
@@ -69,13 +70,17 @@ class CandidateEncoder(nn.Module):
         return out.view(*out.shape[:-1], *SHAPE)
 
 
-def candidate_network(kind: Kind = "fgn", neighbors: int = Proposal.neighbors) -> FGN:
-    """A network that tells true candidates, of so many neighbors each, from false ones."""
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+def candidate_network(
+    kind: Kind = "fgn", neighbors: int = Proposal.neighbors, **changes: Any
+) -> FGN:
+    """A network that tells true candidates, of so many neighbors each, from false ones.
+
+    Changes are those of `FGN`'s arguments.
+    """
+    check_one_of("kind", kind, KINDS)
     options: dict[Kind, dict[str, Any]] = {
-        "fgn": {"attention": "gate", "message_scale": 1 / math.sqrt(SHAPE[1])},
-        "gcn": {"message": "mean", "message_scale": neighbors / TYPICAL},
+        "fgn": {"attention": "gate", "message_scale": (1.0, 1 / math.sqrt(SHAPE[1]))},
+        "gcn": {"message": "mean", "message_scale": (neighbors / TYPICAL, 1.0)},
         "gat": {"message": "mean", "attention": "softmax"},
         "mlp": {"message": "none"},
     }
@@ -88,7 +93,7 @@ def candidate_network(kind: Kind = "fgn", neighbors: int = Proposal.neighbors) -
         normalization="none",
         encoder=CandidateEncoder(OWN if kind == "mlp" else NUM_FEATURES),
         centered=False,
-        **options[kind],
+        **{**options[kind], **changes},
     )
 
 
@@ -139,13 +144,7 @@ class CandidateArrangement:
     def match(self, first: ImageFeatures, second: ImageFeatures) -> Matches:
         """Propose, score and decide."""
         graph = propose(first, second, self.proposal)
-        return self.decide(graph, self.score(graph))
-
-    def decide(self, graph: CandidateGraph, score: Array) -> Matches:
-        """One-to-one matches of scored candidates."""
-        least = LEAST if self.threshold is None else self.threshold
-        found = one_to_one(graph.first, graph.second, score, least)
-        return best_cut(found) if self.threshold is None else found
+        return decide(graph, self.score(graph), self.threshold)
 
     @torch.inference_mode()
     def score(self, graph: CandidateGraph) -> Array:
@@ -160,6 +159,13 @@ class CandidateArrangement:
         """All that is needed to build it again, as JSON can hold it."""
         settings = {"kind": self.kind, "threshold": self.threshold}
         return {"arrangement": "candidates", **settings, "proposal": asdict(self.proposal)}
+
+
+def decide(graph: CandidateGraph, score: Array, threshold: float | None = None) -> Matches:
+    """One-to-one matches of scored candidates, see `CandidateArrangement.threshold`."""
+    least = LEAST if threshold is None else threshold
+    found = one_to_one(graph.first, graph.second, score, least)
+    return best_cut(found) if threshold is None else found
 
 
 def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> Matches:

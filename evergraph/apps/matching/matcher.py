@@ -19,13 +19,13 @@ from evergraph.apps.matching.arrangements import (
 from evergraph.apps.matching.candidates import CandidateGraph, Proposal, propose
 from evergraph.apps.matching.features import (
     Detector,
-    Image,
     ImageFeatures,
     canonical_order,
+    check_detector,
     detect,
     features,
-    read_image,
 )
+from evergraph.apps.matching.images import Image, read_image
 from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
 from evergraph.extras import require
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
@@ -103,8 +103,7 @@ class Matcher:
     @classmethod
     def pretrained(cls, detector: Detector = "sift", points: int = 512) -> Matcher:
         """The matcher that comes with the package: trained on SIFT, good for ORB too."""
-        if detector not in ("sift", "orb"):
-            raise ValueError(f"detector must be sift or orb, got {detector!r}")
+        check_detector(detector)
         path = files("evergraph.apps.matching") / "fgn.safetensors"
         return cls(cls.load(Path(str(path))).arrangement, detector, points)
 

@@ -12,17 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.features import (
-    SUFFIXES,
-    Detector,
-    Image,
-    ImageFeatures,
-    detect,
-    list_images,
-    read_image,
-    shrink,
-)
+from evergraph.apps.matching.features import Detector, ImageFeatures, detect
 from evergraph.apps.matching.homography import Views, pairs
+from evergraph.apps.matching.images import SUFFIXES, Image, list_images, read_image, shrink
 from evergraph.apps.matching.tartanair import read_sequence, sequence_pairs, sequences
 from evergraph.apps.matching.truth import Pair, homography_pair, unknown_pair
 from evergraph.extras import require

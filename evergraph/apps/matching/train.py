@@ -15,17 +15,19 @@ from torch import Tensor, nn
 from evergraph.apps.matching.arrangements import (
     CandidateArrangement,
     Kind,
+    candidate_network,
     candidate_task,
     graph_batch,
 )
 from evergraph.apps.matching.candidates import Proposal, propose
 from evergraph.apps.matching.evaluate import evaluate
-from evergraph.apps.matching.features import list_images, read_image
 from evergraph.apps.matching.homography import Views, album_pairs
+from evergraph.apps.matching.images import list_images, read_image
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import layout_of, photograph, split
 from evergraph.apps.matching.tartanair import sequence_pairs, sequences
 from evergraph.apps.matching.truth import Pair
+from evergraph.checks import check_positive
 from evergraph.learn.learner import Learner
 from evergraph.learn.methods import Finetune
 from evergraph.learn.tasks import Task
@@ -63,9 +65,7 @@ class Fit:
 
     def __post_init__(self) -> None:
         """Reject what trains nothing."""
-        for name in ("steps", "pairs_per_step"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(steps=self.steps, pairs_per_step=self.pairs_per_step)
 
     @property
     def training(self) -> Training:
@@ -112,12 +112,13 @@ def train_on(
     views: Views,
     seed: int,
     report: Report = lambda step: None,
+    **changes: Any,
 ) -> tuple[Matcher, dict[str, Any]]:
-    """A matcher from labeled candidates, and its F1 on other pairs."""
+    """A matcher from labeled candidates, and its F1 on other pairs; changes are the network's."""
     start = time.process_time()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        arrangement = CandidateArrangement(kind)
+        arrangement = CandidateArrangement(kind, network=candidate_network(kind, **changes))
     fit(arrangement.network, data, how, seed, report=report)
     tool = Matcher(arrangement, views.detector, 2 * views.points)
     return tool, {

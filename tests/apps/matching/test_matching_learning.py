@@ -1,15 +1,12 @@
 """What learns: training, learning from a stream, geometry as a teacher, the paper's arrangement."""
 
-import ast
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from matching_pairs import easy_pair, random_features, texture
 
-import evergraph.apps.matching as package
 from evergraph.apps.matching.arrangements import (
     CandidateArrangement,
     candidate_network,
@@ -392,30 +389,6 @@ def test_cells_of_seeds_become_one():
     (cell,) = aggregate(cells)
     assert (cell["precision"], cell["f1"], cell["runs"]) == (0.5, 0.4, 2)
     assert cell["f1_sd"] == pytest.approx(np.std([0.3, 0.5], ddof=1))
-
-
-# -- the shape of the package -------------------------------------------------------------------
-
-ORDER = [
-    ["features"],
-    ["candidates", "truth"],
-    ["homography", "tartanair", "evaluate", "arrangements"],
-    ["sources", "matcher"],
-    ["train"],
-]
-
-
-def test_files_of_the_package_build_on_those_before():
-    folder = Path(package.__file__).parent
-    rank = {name: place for place, group in enumerate(ORDER) for name in group}
-    assert {p.stem for p in folder.glob("*.py")} - {"__init__"} == set(rank)
-    for path in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                inner = node.module.removeprefix("evergraph.apps.matching").strip(".")
-                if "apps.matching" in node.module:
-                    for name in [inner] if inner else [alias.name for alias in node.names]:
-                        assert rank[name] < rank[path.stem], f"{path.stem} imports {name}"
 
 
 def test_texture_has_points():
