@@ -8,7 +8,7 @@ poses. After each domain it is tested on all four, with scenes and pictures that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -28,7 +28,7 @@ from evergraph.apps.matching.arrangements import (
 from evergraph.apps.matching.candidates import propose
 from evergraph.apps.matching.evaluate import judge, summarize
 from evergraph.apps.matching.sources import photograph, split
-from evergraph.apps.matching.train import PairSource, examples
+from evergraph.apps.matching.train import examples
 from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress
 from evergraph.cli.match import quiet_threads
@@ -39,7 +39,7 @@ from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import METHODS
 from evergraph.learn.training import Training
-from evergraph.stream.batch import Batch
+from evergraph.stream.batch import Batch, concatenate
 from evergraph.stream.continuum import Continuum
 from evergraph.stream.schedule import Schedule
 from experiments.cells import markdown
@@ -88,15 +88,16 @@ def domains(how: Stream, seed: int) -> tuple[Domains, Domains]:
 class DomainSource:
     """Candidate graphs to learn from, followed by test pairs, each with its domain."""
 
-    train: PairSource
+    train: Sequence[Batch]
     test: Sequence[tuple[str, Pair]]
 
     def __len__(self) -> int:
         return len(self.train) + len(self.test)
 
     def batch(self, index: Tensor, task: int = -1, position: int | None = None) -> Batch:
-        """The candidates of training pairs."""
-        return self.train.batch(index, task, position)
+        """The candidates of training pairs, several graphs side by side in one."""
+        found = concatenate([self.train[i] for i in index.tolist()])
+        return replace(found, task=torch.full_like(found.task, task))
 
     def tested(self, index: Tensor) -> list[tuple[str, Pair]]:
         """The test pairs at these numbers."""
@@ -107,7 +108,7 @@ def domain_continuum(train: Domains, test: Domains) -> Continuum:
     """The pairs of one domain after those of the other, and test pairs of each."""
     batches = {domain: examples(pairs) for domain, pairs in train.items()}
     shown = [(domain, pair) for domain, pairs in test.items() for pair in pairs]
-    source = DomainSource(PairSource([b for mine in batches.values() for b in mine]), shown)
+    source = DomainSource([b for mine in batches.values() for b in mine], shown)
     numbers = torch.arange(len(source))
     sizes = [*map(len, batches.values()), *map(len, test.values())]
     groups = numbers.split(sizes)

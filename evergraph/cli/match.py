@@ -114,7 +114,7 @@ def match_video(
     """
     with complaints():
         from evergraph.apps.matching.evaluate import judge, summarize
-        from evergraph.apps.matching.matcher import Matcher, replay_learner
+        from evergraph.apps.matching.matcher import replay_learner
         from evergraph.apps.matching.sources import video_length, video_pairs
         from evergraph.evaluate.evidence import provenance
 
@@ -122,8 +122,7 @@ def match_video(
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
         if learn:
-            network = tool.arrangement.network
-            tool = Matcher(tool.arrangement, tool.detector, points, replay_learner(network, memory))
+            tool.learner = replay_learner(tool.network, memory)
         total = matches = labels = 0
         seconds, scores = 0.0, []
         with progress(as_json) as shown:
@@ -242,10 +241,8 @@ def open_matcher(
     from evergraph.apps.matching.matcher import Matcher
 
     tool = Matcher.pretrained(detector or "sift") if path is None else Matcher.load(path)  # type: ignore[arg-type]
-    arrangement = tool.arrangement
-    if threshold is not None:
-        arrangement = replace(arrangement, threshold=threshold)
-    return Matcher(arrangement, detector or tool.detector, points)  # type: ignore[arg-type]
+    given = {"detector": detector, "points": points, "threshold": threshold}
+    return replace(tool, **{name: one for name, one in given.items() if one is not None})  # type: ignore[arg-type]
 
 
 def quiet_threads() -> None:

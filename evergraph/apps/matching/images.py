@@ -20,6 +20,7 @@ Image = NDArray[Any]
 SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
 MAX_PIXELS = 100_000_000  # of an image; checked before memory is allocated for them
 MAX_BYTES = 8 * MAX_PIXELS + 2**20  # of a file: four channels of 16 bits, uncompressed
+PNG = b"\x89PNG\r\n\x1a\n"
 PNM = re.compile(rb"P[1-6](?:\s|#.*\n)+(\d+)(?:\s|#.*\n)+(\d+)\s")
 
 
@@ -46,8 +47,9 @@ def read_image(path: Path | str) -> Image:
     image = None
     if size is not None and min(size) > 0:
         try:
-            image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-        except cv2.error:
+            coded = np.frombuffer(_without_profile(data), np.uint8)
+            image = cv2.imdecode(coded, cv2.IMREAD_UNCHANGED)
+        except (cv2.error, struct.error):
             image = None
     if image is None:
         raise ValueError(
@@ -65,8 +67,8 @@ def header_size(data: bytes) -> tuple[int, int] | None:
         (640, 480)
     """
     try:
-        if data[:8] == b"\x89PNG\r\n\x1a\n":
-            return _png_size(data)
+        if data[:8] == PNG:
+            return _numbers(">II", data, 16)
         if data[:2] == b"\xff\xd8":
             return _jpeg_size(data)
         if data[:2] == b"BM":
@@ -88,14 +90,20 @@ def _numbers(layout: str, data: bytes, place: int) -> tuple[int, int]:
     return first, second
 
 
-def _png_size(data: bytes) -> tuple[int, int]:
-    """From the first chunk, if the last one is there: libpng prints errors of its own."""
-    kind, place = b"", 8
+def _without_profile(data: bytes) -> bytes:
+    """A whole PNG without its color profile, which is not used; libpng prints warnings of some."""
+    if data[:8] != PNG:
+        return data
+    kind, place, kept = b"", 8, [PNG]
     while kind != b"IEND":
         length, kind = struct.unpack_from(">I4s", data, place)
-        struct.unpack_from(f">{length}xI", data, place + 8)
-        place += 12 + length
-    return _numbers(">II", data, 16)
+        chunk = data[place : place + length + 12]
+        if len(chunk) < length + 12:
+            raise struct.error(f"chunk {kind!r} is cut off")
+        if kind != b"iCCP":
+            kept.append(chunk)
+        place += len(chunk)
+    return b"".join(kept)
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:

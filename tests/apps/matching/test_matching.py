@@ -19,7 +19,6 @@ from evergraph.apps.matching import evaluate as baselines
 from evergraph.apps.matching.arrangements import (
     KINDS,
     SHAPE,
-    CandidateArrangement,
     best_cut,
     candidate_network,
     candidate_task,
@@ -45,7 +44,7 @@ def graph_of(points=40, **changes):
 
 
 def matcher(**changes):
-    return Matcher(CandidateArrangement("fgn", **changes))
+    return Matcher("fgn", **changes)
 
 
 # -- candidates ---------------------------------------------------------------------------------
