@@ -122,10 +122,7 @@ def run_seed(
     cells: list[Cell] = []
     matchers: dict[str, Matcher] = {}
     if settings.baselines:
-        for method, match, setting, seconds in _tuned_baselines(valid, settings.slow, report):
-            more = {"setting": setting, "train_seconds": seconds}
-            cells += _cells(tests, method, match, seed, more)
-        cells += _oracle(tests, seed)
+        cells += _baseline_cells(tests, valid, seed, settings.slow, report)
     for kind in settings.kinds:
         report(f"training {kind}")
         matcher, found = train_on(kind, data, valid, settings.fit, settings.views, seed)
@@ -172,16 +169,23 @@ def variants() -> dict[str, dict[str, Match]]:
     return {name: grids.get(name, {"": match}) for name, match in settled().items()}
 
 
-def _tuned_baselines(
-    valid: Sequence[Pair], slow: int, report: Report
-) -> Iterator[tuple[str, Match, str, float]]:
-    """Every baseline with the setting of the best F1 on validation pairs."""
-    for method, settings in variants().items():
+def _baseline_cells(
+    tests: dict[str, list[Pair]], valid: Sequence[Pair], seed: int, slow: int, report: Report
+) -> Iterator[Cell]:
+    """Every baseline with the setting of the best F1 on validation pairs, and the oracle."""
+    grids = variants()
+    for method, settings in grids.items():
         report(f"tuning {method}")
         start = time.process_time()
         shown = valid[:: max(len(valid) // slow, 1)] if method in ("GMS", "AdaLAM") else valid
         best = _best(shown, settings)
-        yield method, settings[best], best, time.process_time() - start
+        more = {"setting": best, "train_seconds": time.process_time() - start}
+        yield from _cells(tests, method, settings[best], seed, more)
+    ratios = grids["ratio test"]
+    for test, shown in tests.items():  # a bound, not a method
+        best = _best(shown, ratios)
+        more = {"setting": best, "train_seconds": 0.0}
+        yield from _cells({test: list(shown)}, ORACLE, ratios[best], seed, more)
 
 
 def _best(shown: Sequence[Pair], settings: dict[str, Match]) -> str:
@@ -190,16 +194,6 @@ def _best(shown: Sequence[Pair], settings: dict[str, Match]) -> str:
         return next(iter(settings))
     score = {name: evaluate(shown, match)["f1"] for name, match in settings.items()}
     return max(score, key=lambda name: score[name])
-
-
-def _oracle(tests: dict[str, list[Pair]], seed: int) -> list[Cell]:
-    """The ratio test with the ratio that is best on each test itself: a bound, not a method."""
-    cells, ratios = [], variants()["ratio test"]
-    for test, shown in tests.items():
-        best = _best(shown, ratios)
-        more = {"setting": best, "train_seconds": 0.0}
-        cells += _cells({test: shown}, ORACLE, ratios[best], seed, more)
-    return cells
 
 
 def _cells(

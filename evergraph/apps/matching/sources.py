@@ -77,14 +77,6 @@ def photograph(name: str) -> Image:
 # -- HPatches: folders with images 1 to 6 and homographies H_1_k --------------------------------
 
 
-def hpatches_scenes(root: Path | str) -> list[Path]:
-    """All scene folders in a folder, sorted by path."""
-    found = sorted(path.parent for path in Path(root).rglob("H_1_2"))
-    if not found:
-        raise ValueError(f"expected HPatches' layout, folders with 1.ppm and H_1_2, in {root}")
-    return found
-
-
 def hpatches_pairs(
     scene: Path, short_side: int = 480, points: int = 512, detector: Detector = "sift"
 ) -> Iterator[Pair]:
@@ -141,7 +133,7 @@ def judged_pairs(
     layout = layout_of(folder)
     found: Iterator[Pair]
     if layout == "hpatches":
-        scenes = hpatches_scenes(folder)
+        scenes = sorted(path.parent for path in folder.rglob("H_1_2"))
         found = chain.from_iterable(hpatches_pairs(one, 480, points, detector) for one in scenes)
     elif layout == "tartanair":
         found = chain.from_iterable(
