@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import typer
 
 from benchmarks.measure import milliseconds
@@ -21,6 +20,7 @@ from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.truth import unknown_pair
 from evergraph.cli.console import AsJson, Out
+from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
 from evergraph.extras import require
 
@@ -103,8 +103,7 @@ def main(
     out: Out = None,
 ) -> None:
     """Time a pair: the whole match, OpenCV's ratio test, a candidate in FGN and in a GCN."""
-    torch.set_num_threads(1)
-    cv2.setNumThreads(1)
+    quiet_threads()
     rows = list(by_points(tuple(points for points in POINTS if points <= most), repeats))
     result = json.dumps({**provenance(), "rows": rows}, indent=1)
     if out is not None:

@@ -246,10 +246,14 @@ def open_matcher(
 
 
 def quiet_threads() -> None:
-    """One thread for torch and for OpenCV, quickest for small images; none of OpenCV's messages."""
+    """One thread for torch, NumPy and OpenCV, and none of OpenCV's messages.
+
+    Small images are quickest so; further threads of NumPy's would mostly spin.
+    """
     from evergraph.extras import require
 
     use_threads(1)
+    require("threadpoolctl", "matching").threadpool_limits(1)
     cv2 = require("cv2", "matching")
     cv2.setNumThreads(1)
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
