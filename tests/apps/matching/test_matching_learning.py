@@ -236,7 +236,7 @@ def test_methods_without_memory_need_none():
     tool, how = Matcher("gat"), Training(optimizer="adam", lr=1e-3, steps=1)
     tool.learner = Learner(tool.network, Finetune(), None, how, task=candidate_task())
     assert tool.learn(easy_pair(12)) > 0
-    assert Reservoir(3).items == []
+    assert list(Reservoir(3).items) == []
 
 
 # -- the paper's arrangement --------------------------------------------------------------------
