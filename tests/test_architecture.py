@@ -80,6 +80,7 @@ ORDER = {
         ["online"],
     ],
     "apps/matching": [
+        ["images"],
         ["features"],
         ["candidates", "truth"],
         ["arrangements", "evaluate", "homography", "tartanair"],

@@ -65,7 +65,7 @@ class FGN(nn.Module):
         kernels: reach of W in each convolution.
         message: what a node collects: `feature-graph` is `Â x`; `shared` has one Â for all nodes
             of an item; `mean`, `identity` and `none` are what it is measured against.
-        message_scale: of what residual layers collect.
+        message_scale: factors in residual layers, of the input of V and of the message.
         concatenate: layers keep the uncollected features beside the collected ones.
         residual: share of the input that a transform keeps; W then begins as the identity.
         attention: learn the edge weights: `softmax` (Eq. 9) or `gate`.
@@ -105,7 +105,7 @@ class FGN(nn.Module):
         features: tuple[int, ...] | None = None,
         kernels: tuple[int, ...] | None = None,
         message: Message = "feature-graph",
-        message_scale: float = 1.0,
+        message_scale: tuple[float, float] = (1.0, 1.0),
         concatenate: bool = False,
         residual: float = 0.0,
         attention: Attention | None = None,
