@@ -16,7 +16,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from evergraph.cli.console import AsJson, complaints, progress, table_of, use_threads
+from evergraph.cli.console import (
+    AsJson,
+    complaints,
+    progress,
+    signals,
+    table_of,
+    use_threads,
+    write,
+)
 
 if TYPE_CHECKING:
     from evergraph.apps.action.online import Prediction
@@ -46,6 +54,9 @@ Split = Annotated[
 LeaveOut = Annotated[str, typer.Option(help="Subjects to hold back instead, separated by commas.")]
 
 
+PLAIN: dict[str, Any] = {"markup": False, "emoji": False}  # names are printed as they are
+
+
 @action.command("train")
 def train(
     data: Data,
@@ -68,13 +79,14 @@ def train(
 
     A first try without any data: `evergraph action train generated`.
     """
-    from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
-    from evergraph.apps.action.sources import load
-    from evergraph.evaluate.figures import confusion_matrix
+    with complaints(f"{out}/ is as it was."), signals() as stop, progress(as_json) as shown:
+        from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
+        from evergraph.apps.action.sources import load
+        from evergraph.evaluate.figures import confusion_matrix
+        from evergraph.learn.checkpoint import locked
 
-    use_threads(threads)
-    with complaints(), progress(as_json) as shown:
-        with _step(shown, f"reading {data}") as report:
+        use_threads(threads)
+        with _step(shown, f"reading {data}", stop) as report:
             everything = load(data, rate, report)
         training, testing = _divide(everything, split, leave_out)
         known, notes = _known(training, testing, length)
@@ -82,17 +94,20 @@ def train(
             model=model, epochs=epochs, length=length, stride=stride, memory=memory,
             memory_bytes=memory_bytes, augment=augment, seed=seed,
         )  # fmt: skip
-        out.mkdir(parents=True, exist_ok=True)  # fail before the work if it cannot be written
         recognizer = Recognizer(everything.layout, known, config)
-        with _step(shown, "learning") as report:
-            skipped = recognizer.learn(training.recordings, epochs, report=report)
-        recognizer.save(out)
-        score = None
-        if testing is not None:
-            score = recognizer.evaluate([r for r in testing.recordings if r.activity in known])
-            confusion_matrix(score.confusion, score.activities, out / "confusion.png")
-            (out / "score.json").write_text(json.dumps(asdict(score), indent=1) + "\n")
-    result = {"model": str(out), "notes": [*everything.notes, *notes], "skipped": skipped}
+        with locked(out / FILE):  # fails before the work if the folder cannot be written
+            with _step(shown, "learning", stop) as report:
+                lesson = recognizer.learn(training.recordings, epochs, report=report)
+            score = None
+            if testing is not None:
+                score = recognizer.evaluate([r for r in testing.recordings if r.activity in known])
+            for old in ("confusion.png", "score.json"):  # of another model
+                (out / old).unlink(missing_ok=True)
+            recognizer.save(out)
+            if score is not None:
+                confusion_matrix(score.confusion, score.activities, out / "confusion.png")
+                write(asdict(score), out / "score.json")
+    result = {"model": str(out), "notes": [*everything.notes, *notes], "skipped": lesson.skipped}
     _report(result, score, as_json, f"{everything.name}, {model}")
 
 
@@ -122,7 +137,7 @@ def evaluate(
         if picture:
             picture.parent.mkdir(parents=True, exist_ok=True)
             confusion_matrix(score.confusion, score.activities, picture)
-    result = {"model": str(model), "notes": list(everything.notes)}
+    result = {"model": str(model), "notes": _notes(recognizer, everything)}
     _report(result, score, as_json, everything.name)
 
 
@@ -161,7 +176,9 @@ def predict(
             kept += [made] if picture else []
         if picture and kept:
             _draw(kept, file, recognizer, step, picture)
-    remarks = Console(stderr=True, style="yellow")
+    remarks = Console(stderr=True, style="yellow", **PLAIN)
+    for note in filter(None, [recognizer.damage]):
+        remarks.print(note)
     if follower is None:
         seconds = recognizer.config.length / recognizer.layout.rate
         remarks.print(f"{source} is shorter than one window of {seconds:g} s.")
@@ -179,45 +196,84 @@ def learn(
     activity: Annotated[str, typer.Option(help="What it shows, if the file does not tell.")] = "",
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the recording.")] = None,
     rescale: Annotated[bool, typer.Option(help="Update the scale of the signals too.")] = False,
+    allowed_loss: Annotated[
+        float, typer.Option(min=0, max=1, help="Mean recall that old activities may lose.")
+    ] = 0.1,
+    force: Annotated[bool, typer.Option("--force", help="Keep it, whatever they lose.")] = False,
     out: Annotated[Path | None, typer.Option(help="Another folder to write to.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue learning from a new recording: a new activity or person, without the old data.
 
-    Old windows are replayed from the model's own memory. The folder is replaced in one step at
-    the end; if anything fails before, it stays as it was.
+    Old windows are replayed from the model's own memory. At the end the new model is tested on
+    them: if the old activities lose more than --allowed-loss of their mean recall, or one of them
+    more than 0.5, nothing is written. Otherwise the model is replaced in one step, and the
+    generation before it is kept in the folder. Whatever fails or is interrupted leaves the folder
+    as it was.
     """
-    from evergraph.apps.action.recognizer import Recognizer
-    from evergraph.apps.action.sources import read_folder
+    with complaints(f"{model}/ is as it was."), signals() as stop, progress(as_json) as shown:
+        from evergraph.apps.action.recognizer import FILE, Recognizer, model_file
+        from evergraph.apps.action.sources import read_folder
+        from evergraph.learn.checkpoint import locked
 
-    use_threads(1)
-    with complaints(), progress(as_json) as shown:
-        recognizer = Recognizer.load(model)
+        use_threads(1)
+        target = model_file(model).parent if out is None else out
         if not file.exists():
             raise ValueError(f"no recording at {file}")
-        with _step(shown, f"reading {file}") as report:
-            data = read_folder(file, progress=report, layout=recognizer.layout, activity=activity)
-        known = set(recognizer.activities)
-        with _step(shown, "learning") as report:
-            skipped = recognizer.learn(data.recordings, epochs, rescale, report)
-        recognizer.save(out or model)
+        with locked(target / FILE):
+            recognizer = Recognizer.load(model)
+            known, layout = set(recognizer.activities), recognizer.layout
+            with _step(shown, f"reading {file}", stop) as report:
+                data = read_folder(file, progress=report, layout=layout, activity=activity)
+            with _step(shown, "learning", stop) as report:
+                loss = None if force else allowed_loss
+                lesson = recognizer.learn(data.recordings, epochs, rescale, report, loss)
+            recognizer.save(target)
+    with complaints(f"The lesson was learned before; the new model is in {target}/."):
+        _heed(stop)
     fresh, count = [a for a in recognizer.activities if a not in known], len(data.recordings)
     result = {
-        "model": str(out or model), "recordings": count, "skipped": skipped,
-        "new_activities": fresh, "activities": recognizer.activities, "notes": list(data.notes),
+        "model": str(target), "recordings": count, "skipped": lesson.skipped,
+        "new_activities": fresh, "activities": recognizer.activities,
+        "on_memory": lesson.on_memory(), "notes": _notes(recognizer, data),
     }  # fmt: skip
     what = f"new: {', '.join(fresh)}" if fresh else "no new activity"
-    _report(result, None, as_json, f"Learned {count} recordings ({what}).")
+    text = f"Learned {count} recordings ({what})."
+    if lesson.before and lesson.after:
+        text += (
+            f"\nAccuracy on the {lesson.before.windows} windows in memory before: "
+            f"{lesson.before.accuracy:.3f} → {lesson.after.accuracy:.3f}"
+        )
+    _report(result, None, as_json, text)
 
 
 @contextmanager
-def _step(shown: Any, text: str) -> Iterator[Callable[[int, int], None]]:
-    """A line of the progress display, while it lasts."""
-    task = shown.add_task(text, total=None)
+def _step(
+    shown: Any, text: str, stop: Callable[[], bool] = lambda: False
+) -> Iterator[Callable[[int, int], None]]:
+    """A line of the progress display, while it lasts; `stop` is asked at every report."""
+    task = shown.add_task(escape(text), total=None)
+
+    def report(done: int, total: int) -> None:
+        shown.update(task, completed=done, total=total)
+        _heed(stop)
+
     try:
-        yield lambda done, total: shown.update(task, completed=done, total=total)
+        yield report
+        _heed(stop)
     finally:
         shown.remove_task(task)
+
+
+def _heed(stop: Callable[[], bool]) -> None:
+    from evergraph.evaluate.run import Stopped
+
+    if stop():
+        raise Stopped("a signal has come")
+
+
+def _notes(recognizer: Recognizer, data: Recordings) -> list[str]:
+    return [*data.notes, *filter(None, [recognizer.damage])]
 
 
 def _divide(data: Recordings, split: str, leave_out: str) -> tuple[Recordings, Recordings | None]:
@@ -274,34 +330,20 @@ def _draw(
     kept: list[Prediction], file: str, recognizer: Recognizer, step: int, picture: Path
 ) -> None:
     """A recording as colored bands: what was predicted, and what was true if the file tells."""
-    import matplotlib as mpl
     import numpy as np
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
 
     from evergraph.apps.action.csv_stream import read_file
+    from evergraph.evaluate.figures import bands
 
     rate, time = recognizer.layout.rate, [made.time for made in kept]
-    bands = [("predicted", [made.activity for made in kept])]
+    labels = {"predicted": [made.activity for made in kept]}
     if file != "-":
         header, block = read_file(Path(file))
         if header.label >= 0:
             middle = np.array(time) + recognizer.config.length / rate / 2
             place = np.clip(np.searchsorted(block.time, middle), 0, len(block.time) - 1)
-            bands.append(("true", [block.labels[i] for i in place]))
-    names = sorted({name for _, labels in bands for name in labels if name})
-    color = {name: mpl.colormaps["tab20"](i % 20) for i, name in enumerate(names)}
-    figure = Figure(figsize=(9, 1.4 + 0.5 * len(bands)), layout="constrained")
-    axes = figure.add_subplot()
-    for row, (_, labels) in enumerate(bands):
-        for start, label in zip(time, labels, strict=True):
-            if label:
-                axes.broken_barh([(start, step / rate)], (row - 0.4, 0.8), facecolor=color[label])
-    axes.set_yticks(range(len(bands)), [name for name, _ in bands])
-    axes.set(xlabel="seconds", xlim=(min(time), max(time) + step / rate))
-    handles = [Patch(color=color[name], label=name) for name in names]
-    figure.legend(handles=handles, loc="outside upper center", ncols=6, fontsize=8)
-    figure.savefig(picture, dpi=120)
+            labels["true"] = [block.labels[i] for i in place]
+    bands(labels, time, step / rate, picture)
 
 
 def _report(about: dict[str, Any], score: Score | None, as_json: bool, title: str) -> None:
@@ -309,18 +351,18 @@ def _report(about: dict[str, Any], score: Score | None, as_json: bool, title: st
     if as_json:
         typer.echo(json.dumps({**about, **({} if score is None else asdict(score))}, indent=1))
         return
-    console = Console()
+    console = Console(**PLAIN)
     if score is not None:
         rows = [
-            [escape(name), f"{recall:.3f}", f"{score.precision[name]:.3f}"]
+            [name, f"{recall:.3f}", f"{score.precision[name]:.3f}"]
             for name, recall in score.recall.items()
         ]
         title = f"{title}: accuracy {score.accuracy:.3f} on {score.windows} windows"
         console.print(table_of(title, ("activity", "recall", "precision"), rows))
     else:
-        console.print(escape(title))
+        console.print(title)
     if about.get("skipped"):
         console.print(f"{about['skipped']} recordings were shorter than a window.", style="yellow")
     for note in about["notes"]:
-        console.print(escape(note), style="dim")
+        console.print(note, style="dim")
     console.print(f"The model is in {about['model']}/", style="dim")

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape, render
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 from rich.table import Table
 
@@ -48,7 +48,7 @@ class Lines(Progress):
         task = next((task for task in self.tasks if task.id == task_id), None)
         if task is not None:
             total = "" if task.total is None else f" of {task.total:,.0f}"
-            words = f"{task.description}: " if task.description else ""
+            words = f"{render(task.description)}: " if task.description else ""
             print(f"{words}{task.completed:,.0f}{total}", file=sys.stderr, flush=True)  # noqa: T201
 
 

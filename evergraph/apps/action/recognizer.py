@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,15 +16,18 @@ from torch import Tensor
 from evergraph.apps.action.network import network
 from evergraph.apps.action.recording import Layout, Recording, Recordings
 from evergraph.apps.action.windows import Windows, as_batch, check_windows, cut
-from evergraph.learn.checkpoint import CheckpointError, read_checkpoint
+from evergraph.learn.checkpoint import CheckpointError, previous, read_checkpoint
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import Finetune, Replay
 from evergraph.learn.training import Training
+from evergraph.stream.batch import Batch, concatenate
 from evergraph.stream.schedule import Schedule, shuffled
 
 FILE = "recognizer.safetensors"
 CHUNK = 100
+ALLOWED_LOSS = 0.1  # of the mean recall of the old activities, in one lesson
+ALLOWED_LOSS_OF_ONE = 0.5  # of the recall of each of them
 
 
 @dataclass(frozen=True)
@@ -55,17 +61,45 @@ class Score:
     windows: int
 
 
+class Lesson(NamedTuple):
+    """What `Recognizer.learn` did; the scores are on the windows that memory held before it."""
+
+    skipped: int  # recordings shorter than a window
+    before: Score | None  # None if memory was empty
+    after: Score | None
+
+    def on_memory(self) -> dict[str, Any]:
+        """Accuracy and recall of the old activities before and after; empty if not tested."""
+        if self.before is None or self.after is None:
+            return {}
+        after = self.after.recall
+        return {
+            "windows": self.before.windows,
+            "accuracy": [self.before.accuracy, self.after.accuracy],
+            "recall": {name: [was, after[name]] for name, was in self.before.recall.items()},
+        }
+
+
+class LostError(ValueError):
+    """A lesson that would cost the old activities too much."""
+
+
 class Recognizer:
     """Learns activities from recordings and recognizes them; `activities` are known so far.
+
+    `damage` tells why the newest generation of a model folder could not be read, see `load`.
 
     Example:
         >>> from evergraph.apps.action.recording import generate
         >>> data = generate()
         >>> recognizer = Recognizer(data.layout, config=RecognizerConfig(model="mlp"))
-        >>> too_short = recognizer.learn(data.recordings, epochs=2)
+        >>> recognizer.learn(data.recordings, epochs=2).skipped
+        0
         >>> recognizer.evaluate(data.recordings).accuracy > 0.9
         True
     """
+
+    damage = ""
 
     def __init__(
         self,
@@ -97,13 +131,18 @@ class Recognizer:
         epochs: int | None = None,
         rescale: bool = False,
         report: Callable[[int, int], None] = lambda done, total: None,
-    ) -> int:
-        """Learn recordings, new activities included; returns how many were too short.
+        allowed_loss: float | None = ALLOWED_LOSS,
+    ) -> Lesson:
+        """Learn recordings, new activities included, all or nothing.
 
         Old windows come from memory. The scale of the signals is set by the first recordings; it
         follows later ones with `rescale`. `epochs` are passes over the recordings, memory is
         replayed in each; by default as many as it takes to learn `learn_batches` batches. `report`
         is called with the batches learned and all batches.
+
+        A lesson that costs the old activities too much is undone with a `LostError`: if their mean
+        recall on the windows in memory falls by more than `allowed_loss`, or that of one by more
+        than `ALLOWED_LOSS_OF_ONE`. None allows anything.
         """
         for recording in recordings:
             if not recording.activity:
@@ -111,23 +150,41 @@ class Recognizer:
         names = list(dict.fromkeys(recording.activity for recording in recordings))
         activities = self.activities + [name for name in names if name not in self.activities]
         windows = self._cut(recordings, activities)
+        items = [] if self.learner.memory is None else self.learner.memory.items
+        old = concatenate(items) if items else None
+        kept = copy.deepcopy((self.learner, self.activities))
+        try:
+            before = None if old is None else self._score(old)
+            self.activities = activities
+            self._learn(windows, epochs, rescale, report)
+            after = None if old is None else self._score(old)
+            if before is not None and after is not None and allowed_loss is not None:
+                _require_kept(before, after, allowed_loss)
+        except BaseException:
+            self.learner, self.activities = kept
+            raise
+        return Lesson(windows.skipped, before, after)
+
+    def _learn(
+        self,
+        windows: Windows,
+        epochs: int | None,
+        rescale: bool,
+        report: Callable[[int, int], None],
+    ) -> None:
         if rescale or not self.learner.classes:
             self.learner.model.encoder.update(windows.x)
-        self.activities = activities
         rng, size = np.random.default_rng(self.config.seed), self.config.batch_size
         passes = epochs or -(-self.config.learn_batches // -(-len(windows) // size))
         every = torch.arange(len(windows))
         order = Schedule.from_groups({str(i): shuffled(every, rng) for i in range(passes)}, size)
         again = Replay(store=False) if self.learner.classes else Finetune()
         first = self.learner.method
-        try:
-            for done, (index, number) in enumerate(zip(order.batches, order.tasks, strict=True)):
-                self.learner.method = again if number else first  # memory takes every window once
-                self.learner.observe(windows.batch(index))
-                report(done + 1, len(order))
-        finally:
-            self.learner.method = first
-        return windows.skipped
+        for done, (index, number) in enumerate(zip(order.batches, order.tasks, strict=True)):
+            self.learner.method = again if number else first  # memory takes every window once
+            self.learner.observe(windows.batch(index))
+            report(done + 1, len(order))
+        self.learner.method = first
 
     def probabilities(self, x: Tensor) -> Tensor:
         """For windows as measured, `(B, 2 S, C, F)`: the share of each activity, `(B, K)`."""
@@ -147,10 +204,14 @@ class Recognizer:
                 f"{shown}; teach them first with `evergraph action learn`"
             )
         windows = self._cut(recordings, self.activities)
-        found = self.probabilities(windows.x).argmax(-1)
+        return self._score(as_batch(windows.x, windows.target))
+
+    def _score(self, batch: Batch) -> Score:
+        assert isinstance(batch.x, Tensor)
+        found = self.probabilities(batch.x).argmax(-1)
         size = len(self.activities)
         confusion = np.zeros((size, size), dtype=int)
-        np.add.at(confusion, (windows.target.numpy(), found.numpy()), 1)
+        np.add.at(confusion, (batch.target.numpy(), found.numpy()), 1)
         right, true, told = np.diagonal(confusion), confusion.sum(1), confusion.sum(0)
         there = {name: i for i, name in enumerate(self.activities) if true[i]}
         return Score(
@@ -159,7 +220,7 @@ class Recognizer:
             {name: float(right[i] / max(told[i], 1)) for name, i in there.items()},
             confusion.tolist(),
             tuple(self.activities),
-            len(windows),
+            len(batch),
         )
 
     def _cut(self, recordings: Sequence[Recording], activities: Sequence[str]) -> Windows:
@@ -167,22 +228,41 @@ class Recognizer:
         return cut(recordings, activities, self.config.length, self.config.stride)
 
     def save(self, folder: Path) -> None:
-        """Write everything to a folder, all or nothing."""
+        """Write everything to a folder, all or nothing; the generation before is kept beside it.
+
+        A damaged newest generation gives its place to the one before, and is not kept itself.
+        """
+        path = folder / FILE
+        if previous(path).is_file():
+            try:
+                read_checkpoint(path)
+            except CheckpointError:
+                previous(path).replace(path)
         about = {"layout": asdict(self.layout), "config": asdict(self.config)}
-        self.learner.save(folder / FILE, {**about, "activities": self.activities})
+        self.learner.save(path, {**about, "activities": self.activities})
 
     @classmethod
     def load(cls, folder: Path) -> Recognizer:
-        """Read what `save` wrote; refuses a folder that is not whole."""
-        path = folder / FILE
-        if not path.is_file():
-            raise ValueError(
-                f"{folder} must be a model folder with {FILE}; make one with "
-                "`evergraph action train`"
-            )
+        """Read what `save` wrote: the newest generation, or the one before if that is damaged."""
+        path = model_file(folder)
         try:
-            _, values = read_checkpoint(path)
-            extra = values["extra"]
+            return cls._read(path)
+        except CheckpointError as error:
+            damage = error
+        try:
+            found = cls._read(previous(path))
+        except CheckpointError as error:
+            raise ValueError(
+                f"{folder} is not whole and was left as it is: restore it from a copy, or train "
+                f"again ({damage})"
+            ) from error
+        found.damage = f"The generation before the newest is used, because {damage}."
+        return found
+
+    @classmethod
+    def _read(cls, path: Path) -> Recognizer:
+        try:
+            extra = read_checkpoint(path)[1]["extra"]
             layout = extra["layout"]
             found = cls(
                 Layout(tuple(layout["sensors"]), tuple(layout["channels"]), layout["rate"]),
@@ -190,14 +270,37 @@ class Recognizer:
                 RecognizerConfig(**extra["config"]),
             )
             found.learner.load(path)
-        except CheckpointError as error:
-            raise ValueError(
-                f"{folder} is not whole and was left as it is: restore it from a copy, or train "
-                f"again ({error})"
-            ) from error
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path} is not a recognizer of this program: {error}") from error
         return found
+
+
+def model_file(folder: Path) -> Path:
+    """The file of a model folder, which must be there, or the generation before it."""
+    path = folder / FILE
+    if not path.is_file() and not previous(path).is_file():
+        raise ValueError(
+            f"{folder} must be a model folder with {FILE}; make one with `evergraph action train`"
+        )
+    return path
+
+
+def _require_kept(before: Score, after: Score, allowed_loss: float) -> None:
+    """Raise a LostError if the old activities have lost more than a lesson may cost."""
+    lost = {name: was - after.recall[name] for name, was in before.recall.items()}
+    if fmean(lost.values()) <= allowed_loss and max(lost.values()) <= ALLOWED_LOSS_OF_ONE:
+        return
+    was, now = (fmean(score.recall[name] for name in lost) for score in (before, after))
+    worst = [name for name in sorted(lost, key=lambda name: -lost[name]) if lost[name] > 0][:3]
+    most = ", ".join(
+        f"{name} {before.recall[name]:.2f} → {after.recall[name]:.2f}" for name in worst
+    )
+    raise LostError(
+        f"the old activities would lose too much: mean recall {was:.3f} → {now:.3f} on the "
+        f"{before.windows} windows in memory ({most}), allowed are {allowed_loss:g} of the mean "
+        f"and {ALLOWED_LOSS_OF_ONE:g} of one; the model stays as it was: check the recording, or "
+        "use --force"
+    )
 
 
 def same_layout(data: Recordings, layout: Layout) -> Recordings:
