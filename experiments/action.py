@@ -157,7 +157,7 @@ def build(
         if config.model == "ridge":
             method = Analytic(strength=config.strength, blocks=("x",))
         empty = FGN(windows.x.shape[-1], layer="transform", channels=(), message="none")
-        learner = Learner(empty, method, seed=seed)
+        learner = Learner(empty, method, seed=seed, outliers="pass")
     else:
         learner = network_learner(config, data, train, seed)
     return Continuum(windows, order, test, groups, names), learner
@@ -175,9 +175,9 @@ def network_learner(config: Config, data: Recordings, train: Windows, seed: int)
         optimizer="adam", lr=config.lr, steps=1, replay_batches=config.replay_batches,
         replay_batch_size=config.replay_batch_size, averaging=config.averaging, average_steps=True,
     )  # fmt: skip
-    if config.method == "finetune":
-        return Learner(model, Finetune(), None, training, seed)
-    return Learner(model, Replay(), Reservoir(config.memory, seed=seed), training, seed)
+    memory = Reservoir(config.memory, seed=seed) if config.method == "replay" else None
+    method = Finetune() if memory is None else Replay()
+    return Learner(model, method, memory, training, seed, outliers="pass")
 
 
 def window_statistics(x: Tensor) -> Tensor:

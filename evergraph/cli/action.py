@@ -107,7 +107,10 @@ def train(
             if score is not None:
                 confusion_matrix(score.confusion, score.activities, out / "confusion.png")
                 write(asdict(score), out / "score.json")
-    result = {"model": str(out), "notes": [*everything.notes, *notes], "skipped": lesson.skipped}
+    result = {
+        "model": str(out), "notes": [*everything.notes, *notes], "skipped": lesson.skipped,
+        "clipped": lesson.clipped,
+    }  # fmt: skip
     _report(result, score, as_json, f"{everything.name}, {model}")
 
 
@@ -199,6 +202,9 @@ def learn(
     allowed_loss: Annotated[
         float, typer.Option(min=0, max=1, help="Mean recall that old activities may lose.")
     ] = 0.1,
+    outliers: Annotated[
+        str, typer.Option(help="Absurd values of a channel: `clip`, `refuse` or `pass`.")
+    ] = "clip",
     force: Annotated[bool, typer.Option("--force", help="Keep it, whatever they lose.")] = False,
     out: Annotated[Path | None, typer.Option(help="Another folder to write to.")] = None,
     as_json: AsJson = False,
@@ -226,15 +232,17 @@ def learn(
             with _step(shown, f"reading {file}", stop) as report:
                 data = read_folder(file, progress=report, layout=layout, activity=activity)
             with _step(shown, "learning", stop) as report:
-                loss = None if force else allowed_loss
-                lesson = recognizer.learn(data.recordings, epochs, rescale, report, loss)
+                lesson = recognizer.learn(
+                    data.recordings, epochs, rescale, report, None if force else allowed_loss,
+                    outliers,  # type: ignore[arg-type]
+                )  # fmt: skip
             recognizer.save(target)
     with complaints(f"The lesson was learned before; the new model is in {target}/."):
         _heed(stop)
     fresh, count = [a for a in recognizer.activities if a not in known], len(data.recordings)
     result = {
         "model": str(target), "recordings": count, "skipped": lesson.skipped,
-        "new_activities": fresh, "activities": recognizer.activities,
+        "clipped": lesson.clipped, "new_activities": fresh, "activities": recognizer.activities,
         "on_memory": lesson.on_memory(), "notes": _notes(recognizer, data),
     }  # fmt: skip
     what = f"new: {', '.join(fresh)}" if fresh else "no new activity"
@@ -361,6 +369,8 @@ def _report(about: dict[str, Any], score: Score | None, as_json: bool, title: st
         console.print(table_of(title, ("activity", "recall", "precision"), rows))
     else:
         console.print(title)
+    if about.get("clipped"):
+        console.print(f"{about['clipped']} outliers were clipped.", style="yellow")
     if about.get("skipped"):
         console.print(f"{about['skipped']} recordings were shorter than a window.", style="yellow")
     for note in about["notes"]:

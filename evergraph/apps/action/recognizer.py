@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from evergraph.apps.action.network import network
+from evergraph.apps.action.outliers import ChannelGate
 from evergraph.apps.action.recording import Layout, Recording, Recordings
 from evergraph.apps.action.windows import Windows, as_batch, check_windows, cut
 from evergraph.learn.checkpoint import CheckpointError, previous, read_checkpoint
+from evergraph.learn.gate import Outliers
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import Finetune, Replay
@@ -65,6 +67,7 @@ class Lesson(NamedTuple):
     """What `Recognizer.learn` did; the scores are on the windows that memory held before it."""
 
     skipped: int  # recordings shorter than a window
+    clipped: int  # values that were outliers
     before: Score | None  # None if memory was empty
     after: Score | None
 
@@ -123,7 +126,9 @@ class Recognizer:
                 averaging=config.averaging,
             ),
             config.seed,
+            outliers="pass",  # the gate sees samples, before windows are cut
         )
+        self.gate = ChannelGate()
 
     def learn(
         self,
@@ -132,6 +137,7 @@ class Recognizer:
         rescale: bool = False,
         report: Callable[[int, int], None] = lambda done, total: None,
         allowed_loss: float | None = ALLOWED_LOSS,
+        outliers: Outliers = "clip",
     ) -> Lesson:
         """Learn recordings, new activities included, all or nothing.
 
@@ -142,18 +148,21 @@ class Recognizer:
 
         A lesson that costs the old activities too much is undone with a `LostError`: if their mean
         recall on the windows in memory falls by more than `allowed_loss`, or that of one by more
-        than `ALLOWED_LOSS_OF_ONE`. None allows anything.
+        than `ALLOWED_LOSS_OF_ONE`. None allows anything. `outliers`, see `Gate`, are `clip`ped to
+        what a sensor channel measured before, `refuse`d, or they `pass`.
         """
         for recording in recordings:
             if not recording.activity:
                 raise ValueError(f"{recording.name} needs an activity to learn from, got none")
         names = list(dict.fromkeys(recording.activity for recording in recordings))
         activities = self.activities + [name for name in names if name not in self.activities]
-        windows = self._cut(recordings, activities)
+        self.layout.check(recordings)
         items = [] if self.learner.memory is None else self.learner.memory.items
         old = concatenate(items) if items else None
-        kept = copy.deepcopy((self.learner, self.activities))
+        kept = copy.deepcopy((self.learner, self.gate)), self.activities
         try:
+            recordings, clipped = self.gate(recordings, self.layout, outliers)
+            windows = self._cut(recordings, activities)
             before = None if old is None else self._score(old)
             self.activities = activities
             self._learn(windows, epochs, rescale, report)
@@ -161,9 +170,9 @@ class Recognizer:
             if before is not None and after is not None and allowed_loss is not None:
                 _require_kept(before, after, allowed_loss)
         except BaseException:
-            self.learner, self.activities = kept
+            (self.learner, self.gate), self.activities = kept
             raise
-        return Lesson(windows.skipped, before, after)
+        return Lesson(windows.skipped, clipped, before, after)
 
     def _learn(
         self,
@@ -238,8 +247,9 @@ class Recognizer:
                 read_checkpoint(path)
             except CheckpointError:
                 previous(path).replace(path)
-        about = {"layout": asdict(self.layout), "config": asdict(self.config)}
-        self.learner.save(path, {**about, "activities": self.activities})
+        about: dict[str, Any] = {"layout": asdict(self.layout), "config": asdict(self.config)}
+        about |= {"activities": self.activities, "gate": self.gate.state()}
+        self.learner.save(path, about)
 
     @classmethod
     def load(cls, folder: Path) -> Recognizer:
@@ -270,6 +280,7 @@ class Recognizer:
                 RecognizerConfig(**extra["config"]),
             )
             found.learner.load(path)
+            found.gate.load_state(extra["gate"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path} is not a recognizer of this program: {error}") from error
         return found

@@ -119,6 +119,72 @@ def test_what_changed_is_printed_by_activity(model, tmp_path):
     assert {name: after for name, (_, after) in found["recall"].items()} == score.recall
 
 
+# -- outliers -------------------------------------------------------------------------------
+
+
+def spiked(size=1e5, at=250):
+    samples = NEW.samples.copy()
+    samples[at, 0, 1] = size
+    return replace(NEW, samples=samples)
+
+
+def test_a_spike_does_not_touch_the_old_activities(model, tmp_path):
+    told = invoke("action", "learn", model, lesson(tmp_path, spiked()), "--json")
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.stdout)
+    assert found["clipped"] == 1
+    assert found["on_memory"]["accuracy"] == [1.0, 1.0]
+    recognizer = Recognizer.load(model)
+    assert recognizer.evaluate(OLD).accuracy == 1.0
+    assert recognizer.evaluate([NEW]).accuracy > 0.9
+    largest = max(float(item.x.abs().max()) for item in recognizer.learner.memory.items)
+    assert largest < 100
+
+
+def test_a_spike_that_passes_ruins_the_model_and_is_refused(model, tmp_path, trained):
+    path = lesson(tmp_path, spiked())
+    let = invoke("action", "learn", model, path, "--outliers", "pass")
+    assert let.exit_code == 2
+    assert "the old activities would lose too much" in " ".join(let.stderr.split())
+    refused = invoke("action", "learn", model, path, "--outliers", "refuse")
+    assert refused.exit_code == 2
+    text = " ".join(refused.stderr.split())
+    assert "torso.acc_y of lesson.csv must be at most" in text
+    assert "got 100000 at 10 s; correct it, or use --outliers" in text
+    wrong = invoke("action", "learn", model, path, "--outliers", "ignore")
+    assert wrong.exit_code == 2
+    assert "outliers must be one of clip, refuse, pass" in " ".join(wrong.stderr.split())
+    assert (model / FILE).read_bytes() == trained
+    clipped = invoke("action", "learn", model, path)
+    assert "1 outliers were clipped" in clipped.stdout
+
+
+def test_a_spike_in_training_does_not_set_the_scale():
+    clean, odd = (Recognizer(DATA.layout, config=CONFIG) for _ in range(2))
+    assert clean.learn([*OLD, NEW], epochs=1).clipped == 0
+    assert odd.learn([*OLD, spiked()], epochs=1).clipped == 1
+    scales = [one.learner.model.encoder.deviation for one in (clean, odd)]
+    np.testing.assert_allclose(*scales, rtol=0.5)
+
+
+def test_a_livelier_activity_is_no_outlier(model):
+    recognizer = Recognizer.load(model)
+    lively = replace(NEW, samples=50 * NEW.samples, activity="shaking")
+    assert recognizer.learn([lively], allowed_loss=None).clipped == 0
+    assert recognizer.learn([spiked(size=1e6)], allowed_loss=None).clipped == 1
+
+
+def test_what_is_usual_is_kept_with_the_model(model):
+    one = Recognizer.load(model)
+    one.learn([NEW])
+    one.save(model)
+    assert Recognizer.load(model).gate.state() == one.gate.state()
+    before = one.gate.state()
+    with pytest.raises(ValueError, match="must be at most"):
+        one.learn([spiked()], outliers="refuse")
+    assert one.gate.state() == before
+
+
 # -- generations and writers ----------------------------------------------------------------
 
 
