@@ -27,14 +27,8 @@ from torch import Tensor
 from evergraph.apps.action.network import network, signals
 from evergraph.apps.action.recording import Recordings
 from evergraph.apps.action.sources import load
-from evergraph.apps.action.windows import (
-    Scenario,
-    Windows,
-    cut,
-    join,
-    schedule,
-    split_in_time,
-)
+from evergraph.apps.action.windows import Scenario, Windows, cut, join, schedule, split_in_time
+from evergraph.checks import check_one_of
 from evergraph.cli.console import AsJson, DataRoot, Out, complaints, progress, use_threads, write
 from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.metrics import maximum_backward_forgetting
@@ -165,10 +159,7 @@ def build(
 
 def network_learner(config: Config, data: Recordings, train: Windows, seed: int) -> Learner:
     """A network with its method, memory and training."""
-    if config.method not in ("finetune", "replay"):
-        raise ValueError(
-            f"method must be one of finetune, replay for {config.model}, got {config.method!r}"
-        )
+    check_one_of("method", config.method, ("finetune", "replay"))
     model: Any = network(config.model, data.layout, config.length // 2, seed, config.augment)
     model.encoder.update(train.x)
     training = Training(

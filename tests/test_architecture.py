@@ -71,7 +71,7 @@ ORDER = {
     "apps": [["action", "matching"]],
     "apps/action": [
         ["recording"],
-        ["csv_stream", "outliers", "resample", "windows"],
+        ["csv_stream", "outliers", "resample", "score", "windows"],
         ["network", "sources"],
         ["recognizer"],
         ["online"],

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,8 +26,7 @@ from evergraph.cli.console import (
 
 if TYPE_CHECKING:
     from evergraph.apps.action.online import Prediction
-    from evergraph.apps.action.recognizer import Recognizer, Score
-    from evergraph.apps.action.recording import Recordings
+    from evergraph.apps.action.score import Score
 
 action = typer.Typer(
     no_args_is_help=True,
@@ -52,8 +49,6 @@ Split = Annotated[
     str, typer.Option(help="`time`: hold back the last 20 % of each recording to test; `none`.")
 ]
 LeaveOut = Annotated[str, typer.Option(help="Subjects to hold back instead, separated by commas.")]
-
-
 PLAIN: dict[str, Any] = {"markup": False, "emoji": False}  # names are printed as they are
 
 
@@ -82,25 +77,23 @@ def train(
     with complaints(f"{out}/ is as it was."), signals() as stop, progress(as_json) as shown:
         from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
         from evergraph.apps.action.sources import load
+        from evergraph.apps.action.windows import hold_back
         from evergraph.evaluate.figures import confusion_matrix
         from evergraph.learn.checkpoint import locked
 
         use_threads(threads)
         with _step(shown, f"reading {data}", stop) as report:
             everything = load(data, rate, report)
-        training, testing = _divide(everything, split, leave_out)
-        known, notes = _known(training, testing, length)
+        training, testing, known, notes = hold_back(everything, split, leave_out, length)
         config = RecognizerConfig(
             model=model, epochs=epochs, length=length, stride=stride, memory=memory,
             memory_bytes=memory_bytes, augment=augment, seed=seed,
         )  # fmt: skip
-        recognizer = Recognizer(everything.layout, known, config)
+        recognizer = Recognizer(training.layout, known, config)
         with locked(out / FILE):  # fails before the work if the folder cannot be written
             with _step(shown, "learning", stop) as report:
                 lesson = recognizer.learn(training.recordings, epochs, report=report)
-            score = None
-            if testing is not None:
-                score = recognizer.evaluate([r for r in testing.recordings if r.activity in known])
+            score = None if testing is None else recognizer.evaluate(testing.recordings)
             for old in ("confusion.png", "score.json"):  # of another model
                 (out / old).unlink(missing_ok=True)
             recognizer.save(out)
@@ -108,8 +101,8 @@ def train(
                 confusion_matrix(score.confusion, score.activities, out / "confusion.png")
                 write(asdict(score), out / "score.json")
     result = {
-        "model": str(out), "notes": [*everything.notes, *notes], "skipped": lesson.skipped,
-        "clipped": lesson.clipped,
+        "model": str(out), "notes": [*everything.notes, *notes],
+        "skipped": lesson.skipped, "clipped": lesson.clipped,
     }  # fmt: skip
     _report(result, score, as_json, f"{everything.name}, {model}")
 
@@ -125,8 +118,9 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Test a model on recordings with known activities: accuracy, recall and precision."""
-    from evergraph.apps.action.recognizer import Recognizer, same_layout
+    from evergraph.apps.action.recognizer import Recognizer
     from evergraph.apps.action.sources import load
+    from evergraph.apps.action.windows import divide
     from evergraph.evaluate.figures import confusion_matrix
 
     use_threads(1)
@@ -134,13 +128,12 @@ def evaluate(
         recognizer = Recognizer.load(model)
         with _step(shown, f"reading {data}") as report:
             everything = load(data, rate or recognizer.layout.rate, report)
-        everything = same_layout(everything, recognizer.layout)
-        _, testing = _divide(everything, split, leave_out)
+        everything = everything.in_layout(recognizer.layout)
+        _, testing = divide(everything, split, leave_out)
         score = recognizer.evaluate((testing or everything).recordings)
         if picture:
-            picture.parent.mkdir(parents=True, exist_ok=True)
             confusion_matrix(score.confusion, score.activities, picture)
-    result = {"model": str(model), "notes": _notes(recognizer, everything)}
+    result = {"model": str(model), "notes": [*everything.notes, *recognizer.notes]}
     _report(result, score, as_json, everything.name)
 
 
@@ -160,7 +153,8 @@ def predict(
     soon as its window and two thirds of a second more have come. A sensor that drops out is named
     in a fourth column while the others carry on. With --json each line is a JSON object.
     """
-    from evergraph.apps.action.online import follow
+    from evergraph.apps.action.csv_stream import open_table
+    from evergraph.apps.action.online import draw, follow
     from evergraph.apps.action.recognizer import Recognizer
 
     use_threads(1)
@@ -168,19 +162,19 @@ def predict(
     follower = None
     with complaints():
         recognizer = Recognizer.load(model)
-        table, source = _open(file)
+        table, source = open_table(file)
         step = max(1, round(stride * recognizer.layout.rate))
         if not as_json:
             typer.echo("time,activity,probability,missing")
         for made, state in follow(recognizer, table, source, step):
             follower = state
-            typer.echo(json.dumps(asdict(made)) if as_json else _line(made))
+            typer.echo(json.dumps(asdict(made)) if as_json else made.line())
             sys.stdout.flush()
             kept += [made] if picture else []
         if picture and kept:
-            _draw(kept, file, recognizer, step, picture)
+            draw(kept, file, recognizer, step, picture)
     remarks = Console(stderr=True, style="yellow", **PLAIN)
-    for note in filter(None, [recognizer.damage]):
+    for note in recognizer.notes:
         remarks.print(note)
     if follower is None:
         seconds = recognizer.config.length / recognizer.layout.rate
@@ -239,19 +233,18 @@ def learn(
             recognizer.save(target)
     with complaints(f"The lesson was learned before; the new model is in {target}/."):
         _heed(stop)
+    tested = lesson.on_memory()
     fresh, count = [a for a in recognizer.activities if a not in known], len(data.recordings)
     result = {
         "model": str(target), "recordings": count, "skipped": lesson.skipped,
         "clipped": lesson.clipped, "new_activities": fresh, "activities": recognizer.activities,
-        "on_memory": lesson.on_memory(), "notes": _notes(recognizer, data),
+        "on_memory": tested, "notes": [*data.notes, *recognizer.notes],
     }  # fmt: skip
     what = f"new: {', '.join(fresh)}" if fresh else "no new activity"
     text = f"Learned {count} recordings ({what})."
-    if lesson.before and lesson.after:
-        text += (
-            f"\nAccuracy on the {lesson.before.windows} windows in memory before: "
-            f"{lesson.before.accuracy:.3f} → {lesson.after.accuracy:.3f}"
-        )
+    if tested:
+        was, now = tested["accuracy"]
+        text += f"\nAccuracy on the {tested['windows']} windows in memory: {was:.3f} → {now:.3f}"
     _report(result, None, as_json, text)
 
 
@@ -278,80 +271,6 @@ def _heed(stop: Callable[[], bool]) -> None:
 
     if stop():
         raise Stopped("a signal has come")
-
-
-def _notes(recognizer: Recognizer, data: Recordings) -> list[str]:
-    return [*data.notes, *filter(None, [recognizer.damage])]
-
-
-def _divide(data: Recordings, split: str, leave_out: str) -> tuple[Recordings, Recordings | None]:
-    from evergraph.apps.action.windows import split_in_time
-
-    if leave_out:
-        gone = [name.strip() for name in leave_out.split(",") if name.strip()]
-        if set(gone) >= set(data.subjects):
-            raise ValueError(f"--leave-out must leave somebody to learn from, got {leave_out!r}")
-        return data.without(gone), data.of(gone)
-    if split not in ("time", "none"):
-        raise ValueError(f"split must be time or none, got {split!r}")
-    return split_in_time(data) if split == "time" else (data, None)
-
-
-def _known(
-    training: Recordings, testing: Recordings | None, length: int
-) -> tuple[tuple[str, ...], list[str]]:
-    """The activities that can be learned, and a note on those that are only held back."""
-    known = {one.activity for one in training.recordings if len(one) >= length}
-    held = () if testing is None else testing.recordings
-    if held and not any(len(one) >= length and one.activity in known for one in held):
-        raise ValueError(
-            f"what is held back must have a window of {length} samples to test on, but has none; "
-            "use --split none, --leave-out or a shorter --length"
-        )
-    only = sorted({one.activity for one in held} - known)
-    note = f"Not tested, because nothing like it is left to learn from: {', '.join(only)}"
-    return tuple(name for name in training.activities if name in known), [note] if only else []
-
-
-def _open(file: str) -> tuple[Any, str]:
-    from evergraph.apps.action.csv_stream import PipeReader
-
-    if file == "-":
-        try:
-            return PipeReader(sys.stdin.fileno()), "standard input"
-        except OSError:  # not a pipe or a terminal
-            return sys.stdin, "standard input"
-    if not Path(file).is_file():
-        raise ValueError(f"no recording at {file}; use - to read standard input")
-    return Path(file), file
-
-
-def _line(made: Prediction) -> str:
-    """A prediction as a line of CSV."""
-    text = StringIO()
-    row = f"{made.time:.3f}", made.activity, f"{made.probability:.4f}", "+".join(made.missing)
-    csv.writer(text, lineterminator="").writerow(row)
-    return text.getvalue()
-
-
-def _draw(
-    kept: list[Prediction], file: str, recognizer: Recognizer, step: int, picture: Path
-) -> None:
-    """A recording as colored bands: what was predicted, and what was true if the file tells."""
-    import numpy as np
-
-    from evergraph.apps.action.csv_stream import read_file
-    from evergraph.evaluate.figures import bands
-
-    rate, time = recognizer.layout.rate, [made.time for made in kept]
-    labels = {"predicted": [made.activity for made in kept]}
-    if file != "-":
-        header, block = read_file(Path(file))
-        if header.label >= 0:
-            middle = np.array(time) + recognizer.config.length / rate / 2
-            place = np.clip(np.searchsorted(block.time, middle), 0, len(block.time) - 1)
-            labels["true"] = [block.labels[i] for i in place]
-    bands(labels, time, step / rate, picture)
 
 
 def _report(about: dict[str, Any], score: Score | None, as_json: bool, title: str) -> None:

@@ -5,29 +5,32 @@ python tests/cli/kill_and_resume.py 60 lessons
 """
 
 import json
+import os
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 EVERGRAPH = [sys.executable, "-m", "evergraph"]
 RUN = ["run", "--dataset", "generated", "--memory", "60", "--seeds", "2", "--json"]
-TRAIN = ["action", "train", "generated", "--model", "mlp", "--epochs", "1", "--split", "none"]
+TRAIN = [
+    "action", "train", "generated", "--model", "mlp", "--epochs", "1", "--split", "none",
+    "--memory", "400",
+]  # fmt: skip
 TIMINGS = ("seconds", "items_per_second", "learn_seconds", "test_seconds", "learn_cpu_seconds")
+SHORT = ["--epochs", "2"]
 MODEL = "recognizer.safetensors"
-
-
-def start(arguments: list[str]) -> subprocess.Popen:
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen([*EVERGRAPH, *arguments], **quiet)
 
 
 def kill_at(arguments: list[str], seconds: float) -> bool:
     """Start, and kill after so many seconds; False if it was done before."""
-    process = start(arguments)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([*EVERGRAPH, *arguments], **quiet)
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -95,7 +98,9 @@ def runs(folder: Path, trials: int, chance: random.Random) -> int:
 
 
 def lesson_of(folder: Path) -> tuple[Path, list[bytes], float]:
-    """A recording, what a model is before, after one and after two lessons, and their seconds."""
+    """A recording, a model before and after one, two and three lessons, and the seconds of one."""
+    import evergraph.apps.action.recognizer
+    import evergraph.apps.action.sources  # noqa: F401
     from evergraph.apps.action.recording import generate
 
     data = generate(activities=7, trials=1, seconds=60.0)
@@ -107,41 +112,54 @@ def lesson_of(folder: Path) -> tuple[Path, list[bytes], float]:
     model = folder / "alone"
     output([*TRAIN, "--out", str(model)])
     states = [(model / MODEL).read_bytes()]
+    output(["action", "learn", str(model), str(recording), *SHORT])
+    states.append((model / MODEL).read_bytes())
     begin = time.monotonic()
     for _ in range(2):
-        output(["action", "learn", str(model), str(recording)])
+        start(model, recording).join()
         states.append((model / MODEL).read_bytes())
     return recording, states, (time.monotonic() - begin) / 2
 
 
-def kill_in_write(arguments: list[str], folder: Path, seconds: float) -> None:
-    """Start, wait for the new file to appear beside the old one, and kill a little later."""
-    process = start(arguments)
-    while process.poll() is None and not any(folder.glob(f".{MODEL}.*-*")):
-        pass
-    time.sleep(seconds)
-    process.kill()
-    process.wait()
+def start(model: Path, recording: Path) -> BaseProcess:
+    """Begin a lesson in a copy of this process, which has imported everything already."""
+    process = get_context("fork").Process(target=_learn, args=(model, recording))
+    process.start()
+    return process
+
+
+def _learn(model: Path, recording: Path) -> None:
+    from evergraph.cli import app
+
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    app(["action", "learn", str(model), str(recording), *SHORT])
 
 
 def lesson_trial(
     model: Path, recording: Path, states: list[bytes], length: float, chance: random.Random
 ) -> tuple[str, str]:
-    """One killed lesson, and one more that is left alone; returns when, and what was wrong."""
+    """One killed lesson, and one more that is left alone; returns when, and what was wrong.
+
+    Every second one is killed while the new file is written beside the old one.
+    """
     model.mkdir()
     (model / MODEL).write_bytes(states[0])
-    arguments = ["action", "learn", str(model), str(recording)]
+    process = start(model, recording)
     if chance.random() < 0.5:
-        moment = f"{(seconds := chance.uniform(0, 0.03)) * 1e3:.0f} ms into the writing"
-        kill_in_write(arguments, model, seconds)
+        while process.is_alive() and not any(model.glob(f".{MODEL}.*-*")):
+            time.sleep(0)
+        time.sleep(seconds := chance.uniform(0, 0.03))
+        moment = f"{seconds * 1e3:.0f} ms into the writing"
     else:
-        moment = f"at {(seconds := chance.uniform(0, length)):.2f} s"
-        kill_at(arguments, seconds)
+        process.join(seconds := chance.uniform(0, length))
+        moment = f"at {seconds:.2f} s"
+    process.kill()
+    process.join()
     found = (model / MODEL).read_bytes()
     if found not in states[:2]:
         return moment, "A MIXTURE"
     done = states.index(found)
-    output(arguments)
+    start(model, recording).join()
     if (model / MODEL).read_bytes() != states[done + 1]:
         return moment, "ANOTHER RESULT"
     if (model / f"{MODEL}.previous").read_bytes() != found:

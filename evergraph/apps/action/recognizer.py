@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,8 @@ from torch import Tensor
 
 from evergraph.apps.action.network import network
 from evergraph.apps.action.outliers import ChannelGate
-from evergraph.apps.action.recording import Layout, Recording, Recordings
+from evergraph.apps.action.recording import Layout, Recording
+from evergraph.apps.action.score import ALLOWED_LOSS, Lesson, Score, require_kept
 from evergraph.apps.action.windows import Windows, as_batch, check_windows, cut
 from evergraph.learn.checkpoint import CheckpointError, previous, read_checkpoint
 from evergraph.learn.gate import Outliers
@@ -28,8 +28,6 @@ from evergraph.stream.schedule import Schedule, shuffled
 
 FILE = "recognizer.safetensors"
 CHUNK = 100
-ALLOWED_LOSS = 0.1  # of the mean recall of the old activities, in one lesson
-ALLOWED_LOSS_OF_ONE = 0.5  # of the recall of each of them
 
 
 @dataclass(frozen=True)
@@ -51,46 +49,10 @@ class RecognizerConfig:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Score:
-    """How well windows are recognized; `confusion` counts true by predicted activities."""
-
-    accuracy: float
-    recall: dict[str, float]
-    precision: dict[str, float]
-    confusion: list[list[int]]
-    activities: tuple[str, ...]
-    windows: int
-
-
-class Lesson(NamedTuple):
-    """What `Recognizer.learn` did; the scores are on the windows that memory held before it."""
-
-    skipped: int  # recordings shorter than a window
-    clipped: int  # values that were outliers
-    before: Score | None  # None if memory was empty
-    after: Score | None
-
-    def on_memory(self) -> dict[str, Any]:
-        """Accuracy and recall of the old activities before and after; empty if not tested."""
-        if self.before is None or self.after is None:
-            return {}
-        after = self.after.recall
-        return {
-            "windows": self.before.windows,
-            "accuracy": [self.before.accuracy, self.after.accuracy],
-            "recall": {name: [was, after[name]] for name, was in self.before.recall.items()},
-        }
-
-
-class LostError(ValueError):
-    """A lesson that would cost the old activities too much."""
-
-
 class Recognizer:
     """Learns activities from recordings and recognizes them; `activities` are known so far.
 
-    `damage` tells why the newest generation of a model folder could not be read, see `load`.
+    `notes` say why the newest generation of a model folder could not be read, see `load`.
 
     Example:
         >>> from evergraph.apps.action.recording import generate
@@ -102,7 +64,7 @@ class Recognizer:
         True
     """
 
-    damage = ""
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -168,7 +130,7 @@ class Recognizer:
             self._learn(windows, epochs, rescale, report)
             after = None if old is None else self._score(old)
             if before is not None and after is not None and allowed_loss is not None:
-                _require_kept(before, after, allowed_loss)
+                require_kept(before, after, allowed_loss)
         except BaseException:
             (self.learner, self.gate), self.activities = kept
             raise
@@ -218,19 +180,7 @@ class Recognizer:
     def _score(self, batch: Batch) -> Score:
         assert isinstance(batch.x, Tensor)
         found = self.probabilities(batch.x).argmax(-1)
-        size = len(self.activities)
-        confusion = np.zeros((size, size), dtype=int)
-        np.add.at(confusion, (batch.target.numpy(), found.numpy()), 1)
-        right, true, told = np.diagonal(confusion), confusion.sum(1), confusion.sum(0)
-        there = {name: i for i, name in enumerate(self.activities) if true[i]}
-        return Score(
-            float(right.sum() / confusion.sum()),
-            {name: float(right[i] / true[i]) for name, i in there.items()},
-            {name: float(right[i] / max(told[i], 1)) for name, i in there.items()},
-            confusion.tolist(),
-            tuple(self.activities),
-            len(batch),
-        )
+        return Score.of(batch.target.numpy(), found.numpy(), self.activities)
 
     def _cut(self, recordings: Sequence[Recording], activities: Sequence[str]) -> Windows:
         self.layout.check(recordings)
@@ -266,7 +216,7 @@ class Recognizer:
                 f"{folder} is not whole and was left as it is: restore it from a copy, or train "
                 f"again ({damage})"
             ) from error
-        found.damage = f"The generation before the newest is used, because {damage}."
+        found.notes = (f"The generation before the newest is used, because {damage}.",)
         return found
 
     @classmethod
@@ -294,36 +244,3 @@ def model_file(folder: Path) -> Path:
             f"{folder} must be a model folder with {FILE}; make one with `evergraph action train`"
         )
     return path
-
-
-def _require_kept(before: Score, after: Score, allowed_loss: float) -> None:
-    """Raise a LostError if the old activities have lost more than a lesson may cost."""
-    lost = {name: was - after.recall[name] for name, was in before.recall.items()}
-    if fmean(lost.values()) <= allowed_loss and max(lost.values()) <= ALLOWED_LOSS_OF_ONE:
-        return
-    was, now = (fmean(score.recall[name] for name in lost) for score in (before, after))
-    worst = [name for name in sorted(lost, key=lambda name: -lost[name]) if lost[name] > 0][:3]
-    most = ", ".join(
-        f"{name} {before.recall[name]:.2f} → {after.recall[name]:.2f}" for name in worst
-    )
-    raise LostError(
-        f"the old activities would lose too much: mean recall {was:.3f} → {now:.3f} on the "
-        f"{before.windows} windows in memory ({most}), allowed are {allowed_loss:g} of the mean "
-        f"and {ALLOWED_LOSS_OF_ONE:g} of one; the model stays as it was: check the recording, or "
-        "use --force"
-    )
-
-
-def same_layout(data: Recordings, layout: Layout) -> Recordings:
-    """Recordings in the layout of a model: the same signals at the same rate, or an error."""
-    order = layout.order(data.layout.columns, data.name)
-    if data.layout.rate != layout.rate:
-        raise ValueError(
-            f"{data.name} has {data.layout.rate:g} samples per second, the model {layout.rate:g}; "
-            f"read it with --rate {layout.rate:g}"
-        )
-    moved = tuple(
-        replace(r, samples=r.samples.reshape(len(r), -1)[:, order].reshape(-1, *layout.shape))
-        for r in data.recordings
-    )
-    return replace(data, layout=layout, recordings=moved)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from test_action_tool import csv_of, invoke
 
-from evergraph.apps.action.recognizer import FILE, LostError, Recognizer, RecognizerConfig
+from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
 from evergraph.apps.action.recording import generate
+from evergraph.apps.action.score import LostError
 from evergraph.learn.checkpoint import locked, previous
 
 DATA = generate(sensors=2, channels=2, activities=3, subjects=2, trials=1, seconds=20, noise=0.2)
@@ -104,7 +105,7 @@ def test_the_command_says_what_was_lost_and_changes_nothing(model, tmp_path):
     assert invoke(*command, "--allowed-loss", 2).exit_code == 2
     forced = invoke(*command, "--force")
     assert forced.exit_code == 0, forced.output
-    assert "Accuracy on the 196 windows in memory before: 1.000 → " in forced.stdout
+    assert "Accuracy on the 196 windows in memory: 1.000 → " in forced.stdout
 
 
 def test_what_changed_is_printed_by_activity(model, tmp_path):
@@ -197,14 +198,14 @@ def test_the_generation_before_is_kept_and_used_if_the_newest_is_damaged(model, 
         path.unlink(missing_ok=True) if damaged is None else path.write_bytes(damaged)
         recognizer = Recognizer.load(model)
         assert recognizer.activities == list(DATA.activities[:2])
-        assert "generation before the newest is used, because" in recognizer.damage
+        assert "generation before the newest is used, because" in recognizer.notes[0]
         told = invoke("action", "predict", model, input=csv_of(NEW, DATA.layout))
         assert told.exit_code == 0, told.output
         assert "generation before the newest" in " ".join(told.stderr.split())
     told = invoke("action", "learn", model, lesson(tmp_path), "--json")
     assert any("generation before" in note for note in json.loads(told.stdout)["notes"])
     assert previous(path).read_bytes() == trained, "what was damaged is not kept"
-    assert not Recognizer.load(model).damage
+    assert not Recognizer.load(model).notes
 
 
 def test_two_damaged_generations_are_refused(model, tmp_path):
