@@ -74,7 +74,7 @@ ORDER = {
     "apps": [["action", "matching"]],
     "apps/action": [
         ["recording"],
-        ["csv_stream", "resample", "windows"],
+        ["csv_stream", "outliers", "resample", "score", "windows"],
         ["network", "sources"],
         ["recognizer"],
         ["online"],
