@@ -66,6 +66,9 @@ def run(
     memory_rule: Annotated[
         str, Option(help="reservoir, class-balanced, age-quota or uniform.")
     ] = "reservoir",
+    outliers: Annotated[
+        str, Option(help="`clip` absurd feature values, `refuse` them, or let them `pass`.")
+    ] = "clip",
     batch_size: BatchSize = 10,
     seeds: Seeds = 3,
     visibility: Annotated[
@@ -115,6 +118,7 @@ def run(
             method=method,
             memory=memory,
             memory_rule=memory_rule,
+            outliers=outliers,  # type: ignore[arg-type]
             batch_size=batch_size,
             visibility=visibility,  # type: ignore[arg-type]
             classes_per_task=classes_per_task or (1 if protocol == "paper" else 2),
@@ -134,6 +138,9 @@ def run(
             result = follow_run(config, seeds, data, shown, **files)
     result = {**result, **evidence, "generated": data.generated}
     publish(result, as_json, out / "result.json", lambda: run_table([result]))
+    if result["clipped"]:
+        text = f"{result['clipped']:,} feature values were clipped as outliers; see --outliers."
+        remark(text, err=True)
     from evergraph.evaluate.figures import accuracy_matrix, learning_curve
 
     with complaints():

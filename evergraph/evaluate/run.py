@@ -47,6 +47,7 @@ class Record:
         learn_seconds, test_seconds: wall-clock time.
         learn_cpu_seconds: CPU time of learning.
         memory_bytes: the most that memory and method kept.
+        clipped: how many feature values were clipped as outliers.
         class_accuracy: accuracy on the test items of each class, at the end.
         class_history: the same after each task.
     """
@@ -59,6 +60,7 @@ class Record:
     test_seconds: float = 0.0
     learn_cpu_seconds: float = 0.0
     memory_bytes: int = 0
+    clipped: int = 0
     class_accuracy: dict[str, float] = field(default_factory=dict)
     class_history: list[dict[str, float]] = field(default_factory=list)
 
@@ -177,6 +179,7 @@ def _one_pass(
         record.test_seconds += middle - start + time.perf_counter() - after
         kept = learner.method.nbytes + (0 if learner.memory is None else learner.memory.nbytes)
         record.memory_bytes = max(record.memory_bytes, kept)
+        record.clipped = learner.intake.gate.clipped
         yield seen
 
 
@@ -227,6 +230,7 @@ def summarize(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str,
         "seconds": learning + sum(record.test_seconds for record in records),
         "items_per_second": sum(items) / learning,
         "memory_bytes": max(record.memory_bytes for record in records),
+        "clipped": sum(record.clipped for record in records),
         "runs": [{**asdict(r), "matrix": _plain(r.matrix)} for r in records],
     }
 
