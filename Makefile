@@ -27,6 +27,7 @@ bench: $(READY) ## the benchmarks; ratios are written to results/
 	$(BIN)/python -m benchmarks.speed --out results/bench_speed.json
 	$(BIN)/python -m benchmarks.growth --stream 1000000 --out results/bench_growth.json
 	$(BIN)/python -m benchmarks.imports --out results/bench_imports.json
+	$(BIN)/python -m benchmarks.memory --out results/bench_memory.json
 
 paper: $(READY) ## the paper's node classification tables, beside the published values
 	$(BIN)/python -m experiments.overall --figures docs/figures

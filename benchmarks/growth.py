@@ -215,7 +215,7 @@ def _table(sweeps: dict[str, Rows], tenths: Rows) -> Table:
                 f"{row['resident_mb']:.0f}" if "resident_mb" in row else "",
             ])  # fmt: skip
         slope = exponent(rows, key, "us_per_item")
-        text.append(["", "exponent", f"[bold]{slope:.2f}[/bold]", "", ""])
+        text.append(["", "exponent", f"{slope:.2f}", "", ""])
     columns = ("grows", "size", "µs per item", "bytes", "resident MB")
     return table_of("Cost per item while things grow", columns, text)
 

@@ -52,13 +52,19 @@ def peak_mb(step: Callable[[], object]) -> float:
 
     Exact on Linux, where the peak can be reset; elsewhere the rise of the peak so far.
     """
-    gc.collect()
+    give_back()  # or the rise would be hidden
     if platform.system() == "Linux":
-        ctypes.CDLL(None).malloc_trim(0)  # give freed memory back, or the rise would be hidden
         RESET.write_text("5")
     start = resident_mb()
     step()
     return max(_status("VmHWM") - start, 0.0)
+
+
+def give_back() -> None:
+    """Return freed memory to the system, where that can be asked for."""
+    gc.collect()
+    if platform.system() == "Linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _status(field: str, process: int | str = "self") -> float:

@@ -30,7 +30,7 @@ LINES = {
     "naive, ms": ("naive_ms", ",.0f"),
     "naive, tuned by hand, ms": ("lean_ms", ",.0f"),
     "ours, ms": ("fast_ms", ",.2f"),
-    "[bold]ratio to naive[/bold]": ("ratio", ",.1f"),
+    "ratio to naive": ("ratio", ",.1f"),
     "the same, CPU time": ("ratio_cpu", ",.1f"),
     "ratio to tuned": ("ratio_to_lean", ",.1f"),
     "largest difference, logits": ("max_abs_diff_logits", ".0e"),

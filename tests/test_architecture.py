@@ -57,7 +57,10 @@ ORDER = {
     ],
     "learn": [
         ["transaction"],
-        ["checkpoint", "memory", "training", "tasks"],
+        ["checkpoint", "packed", "ranking", "training", "tasks"],
+        ["tables"],
+        ["slots"],
+        ["memory"],
         ["gate"],
         ["intake"],
         ["state"],

@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
-from evergraph.cli.console import AsJson, complaints, progress, table_of, use_threads
+from evergraph.cli.console import (
+    AsJson,
+    Seed,
+    Threads,
+    complaints,
+    progress,
+    remark,
+    table_of,
+    use_threads,
+    written,
+)
 
 if TYPE_CHECKING:
     from evergraph.apps.action.online import Prediction
@@ -49,7 +58,7 @@ LeaveOut = Annotated[str, typer.Option(help="Subjects to hold back instead, sepa
 @action.command("train")
 def train(
     data: Data,
-    out: Annotated[Path, typer.Option(help="The model folder to write.")] = Path("action_model"),
+    out: Annotated[Path, written("The model folder to write.", folder=True)] = Path("action_model"),
     model: Annotated[str, typer.Option(help="fgn, gat, gcn, appnp, mlp, cnn, ...")] = "fgn",
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the recordings.")] = 2,
     length: Annotated[int, typer.Option(help="Samples in a window: two instants.")] = 50,
@@ -60,8 +69,8 @@ def train(
     rate: Rate = None,
     split: Split = "time",
     leave_out: LeaveOut = "",
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
+    seed: Seed = 0,
+    threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
     """Learn activities from recordings, test on what was held back, write a model folder.
@@ -103,7 +112,7 @@ def evaluate(
     split: Split = "none",
     leave_out: LeaveOut = "",
     rate: Rate = None,
-    picture: Annotated[Path | None, typer.Option(help="Draw the confusion matrix here.")] = None,
+    picture: Annotated[Path | None, written("Draw the confusion matrix here.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Test a model on recordings with known activities: accuracy, recall and precision."""
@@ -133,7 +142,7 @@ def predict(
         str, typer.Argument(help="CSV or Parquet with `time` and `sensor.channel` columns, or - .")
     ] = "-",
     stride: Annotated[float, typer.Option(help="Seconds from one prediction to the next.")] = 1.0,
-    picture: Annotated[Path | None, typer.Option(help="Draw colored bands here.")] = None,
+    picture: Annotated[Path | None, written("Draw colored bands here.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict activities, one line per window: time, activity, probability.
@@ -161,15 +170,16 @@ def predict(
             kept += [made] if picture else []
         if picture and kept:
             _draw(kept, file, recognizer, step, picture)
-    remarks = Console(stderr=True, style="yellow")
+    remarks = []
     if follower is None:
         seconds = recognizer.config.length / recognizer.layout.rate
-        remarks.print(f"{source} is shorter than one window of {seconds:g} s.")
-        return
-    if follower.degraded:
-        remarks.print(f"A sensor was missing in {follower.degraded} of {follower.windows} windows.")
-    if follower.resampler.breaks:
-        remarks.print(f"{len(follower.resampler.breaks)} breaks in time.")
+        remarks = [f"{source} is shorter than one window of {seconds:g} s."]
+    elif follower.degraded:
+        remarks = [f"A sensor was missing in {follower.degraded} of {follower.windows} windows."]
+    if follower is not None and follower.resampler.breaks:
+        remarks += [f"{len(follower.resampler.breaks)} breaks in time."]
+    for text in remarks:
+        remark(text, "yellow", err=True)
 
 
 @action.command("learn")
@@ -179,7 +189,7 @@ def learn(
     activity: Annotated[str, typer.Option(help="What it shows, if the file does not tell.")] = "",
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the recording.")] = None,
     rescale: Annotated[bool, typer.Option(help="Update the scale of the signals too.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Another folder to write to.")] = None,
+    out: Annotated[Path | None, written("Another folder to write to.", folder=True)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue learning from a new recording: a new activity or person, without the old data.
@@ -301,6 +311,7 @@ def _draw(
     axes.set(xlabel="seconds", xlim=(min(time), max(time) + step / rate))
     handles = [Patch(color=color[name], label=name) for name in names]
     figure.legend(handles=handles, loc="outside upper center", ncols=6, fontsize=8)
+    picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=120)
 
 
@@ -309,18 +320,17 @@ def _report(about: dict[str, Any], score: Score | None, as_json: bool, title: st
     if as_json:
         typer.echo(json.dumps({**about, **({} if score is None else asdict(score))}, indent=1))
         return
-    console = Console()
     if score is not None:
         rows = [
-            [escape(name), f"{recall:.3f}", f"{score.precision[name]:.3f}"]
+            [name, f"{recall:.3f}", f"{score.precision[name]:.3f}"]
             for name, recall in score.recall.items()
         ]
         title = f"{title}: accuracy {score.accuracy:.3f} on {score.windows} windows"
-        console.print(table_of(title, ("activity", "recall", "precision"), rows))
+        Console().print(table_of(title, ("activity", "recall", "precision"), rows))
     else:
-        console.print(escape(title))
+        remark(title, "")
     if about.get("skipped"):
-        console.print(f"{about['skipped']} recordings were shorter than a window.", style="yellow")
+        remark(f"{about['skipped']} recordings were shorter than a window.", "yellow")
     for note in about["notes"]:
-        console.print(escape(note), style="dim")
-    console.print(f"The model is in {about['model']}/", style="dim")
+        remark(note)
+    remark(f"The model is in {about['model']}/")

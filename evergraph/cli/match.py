@@ -12,12 +12,14 @@ import typer
 from evergraph.cli.console import (
     AsJson,
     Out,
+    Seed,
     complaints,
     progress,
     publish,
     table_of,
     use_threads,
-)  # fmt: skip
+    written,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,8 +36,8 @@ OtherDetector = Annotated[
     str | None,
     typer.Option("--detector", help="`sift` or `orb`; by default the matcher's own, or sift."),
 ]
-OutFolder = Annotated[Path, typer.Option(help="Folder for matches.npz and matches.png.")]
-Saved = Annotated[Path, typer.Option(help="Where the matcher goes.")]
+OutFolder = Annotated[Path, written("Folder for matches.npz and matches.png.", folder=True)]
+Saved = Annotated[Path, written("Where the matcher goes.")]
 Points = Annotated[int, typer.Option(min=1, help="Points of each image at the most.")]
 Threshold = Annotated[
     float | None,
@@ -99,7 +101,7 @@ def match_video(
     ] = False,
     memory: Annotated[int, typer.Option(help="Candidates that are kept for replay.")] = 2000,
     width: Annotated[int, typer.Option(min=32, help="Larger frames are scaled down to it.")] = 640,
-    save: Annotated[Path | None, typer.Option(help="Where the matcher goes in the end.")] = None,
+    save: Annotated[Path | None, written("Where the matcher goes in the end.")] = None,
     matcher: MatcherFile = None,
     detector: OtherDetector = None,
     points: Points = 512,
@@ -165,7 +167,7 @@ def match_train(
     steps: Annotated[int, typer.Option(min=1, help="Gradient steps, 8 pairs each.")] = 300,
     detector: Annotated[str, typer.Option(help="`sift` or `orb`.")] = "sift",
     points: Points = 256,
-    seed: Annotated[int, typer.Option(help="Of pairs, network and pictures.")] = 0,
+    seed: Seed = 0,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def accuracy_matrix(result: Mapping[str, Any], path: Path) -> None:
         (len(matrix), axes.set_yticks, 0),
     ):
         known = len(names) == size
-        labels = names if known else [str(i + 1) for i in range(size)]
+        labels = _as_is(names) if known else [str(i + 1) for i in range(size)]
         put(range(size), labels, rotation=angle if known else 0)
     axes.set(xlabel="test items of task", ylabel="after task")
     axes.set_title(_title(result), fontsize=9)
@@ -64,6 +64,7 @@ def confusion_matrix(confusion: Sequence[Sequence[int]], names: Sequence[str], p
         if value >= 0.005:
             color, text = "white" if value > 0.6 else "black", f"{100 * value:.0f}"
             axes.text(column, row, text, ha="center", va="center", color=color, fontsize=7)
+    names = _as_is(names)
     axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set(xlabel="predicted", ylabel="true")
@@ -115,4 +116,10 @@ def _save(figure: Figure, path: Path) -> None:
 
 def _title(result: Mapping[str, Any]) -> str:
     config = result["config"]
-    return f"{config['dataset']}, {config['scenario']}-incremental, {config['method']}"
+    title = f"{config['dataset']}, {config['scenario']}-incremental, {config['method']}"
+    return _as_is([title])[0]
+
+
+def _as_is(names: Iterable[str]) -> list[str]:
+    """Names that are not read as formulas, though they may hold dollar signs."""
+    return [name.replace("$", r"\$") for name in names]
