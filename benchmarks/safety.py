@@ -114,9 +114,7 @@ def command(
             found.append(transactions(dataset, name, batches))
             shown.advance(bar)
         reading = readers(dataset, batches)
-    rows = [
-        [row["method"], f"{row['observe_ms']:.1f}", f"{row['ratio_cpu']:.3f}"] for row in found
-    ]
+    rows = [[row["method"], f"{row['observe_ms']:.1f}", f"{row['ratio_cpu']:.3f}"] for row in found]
     columns = ("method", "observe, CPU ms", "over bare steps")
     publish(
         {**provenance(), "dataset": dataset.name, "transactions": found, "readers": reading},

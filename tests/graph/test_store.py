@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evergraph.graph import GrowingGraph
-from evergraph.graph.store import Edge, Store, StoreError
+from evergraph.graph.database import StoreError
+from evergraph.graph.store import Edge, Store
 
 IDS = ["a", "b", "7", 7, -1, "ß", "nul\0l", 2**63 - 1]
 ids = st.sampled_from(IDS)
