@@ -46,8 +46,9 @@ matching: $(READY) ## the experiments of feature matching; numbers are written t
 	$(BIN)/python -m experiments.matching_stream --out results/matching_stream.json
 	$(BIN)/python -m benchmarks.matching --out results/bench_matching.json
 
-kill: $(READY)  ## kill a run twenty times at random moments, resume it, compare
-	$(BIN)/python tests/cli/kill_and_resume.py 20
+KILLS ?= 10
+kill: $(READY)  ## kill runs and lessons at random moments, repeat them, compare; KILLS=60 for more
+	$(BIN)/python tests/cli/kill_and_resume.py $(KILLS)
 
 format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import typer
-
 PROCESSES = Path("/proc")
 RESET = Path("/proc/self/clear_refs")
 
@@ -75,10 +73,3 @@ def _status(field: str, process: int | str = "self") -> float:
                 return int(line.split()[1]) / 1024
     unit = 2**20 if platform.system() == "Darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-
-
-def main(command: Callable[..., None]) -> None:
-    """Run a benchmark's command line."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(command)
-    app()

@@ -13,7 +13,7 @@ import torch
 import typer
 from rich.table import Table
 
-from benchmarks.measure import give_back, main, milliseconds, resident_mb
+from benchmarks.measure import give_back, milliseconds, resident_mb
 from evergraph.cli.console import AsJson, Out, publish, table_of, use_threads
 from evergraph.evaluate.evidence import provenance
 from evergraph.graph import Neighbors
@@ -139,4 +139,4 @@ def _table(result: dict[str, Any]) -> Table:
 
 
 if __name__ == "__main__":
-    main(command)
+    typer.run(command)

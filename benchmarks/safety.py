@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.measure import main
+import typer
+
 from evergraph.cli.console import AsJson, DataRoot, Out, progress, publish, table_of
 from evergraph.datasets import DatasetNotFound, load
 from evergraph.evaluate.config import Config, build
@@ -131,4 +132,4 @@ def command(
 
 
 if __name__ == "__main__":
-    main(command)
+    typer.run(command)

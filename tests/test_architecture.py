@@ -81,12 +81,13 @@ ORDER = {
     "apps": [["action", "matching"]],
     "apps/action": [
         ["recording"],
-        ["csv_stream", "resample", "windows"],
+        ["csv_stream", "outliers", "resample", "score", "windows"],
         ["network", "sources"],
         ["recognizer"],
         ["online"],
     ],
     "apps/matching": [
+        ["images"],
         ["features"],
         ["candidates", "truth"],
         ["arrangements", "evaluate", "homography", "tartanair"],

@@ -65,7 +65,7 @@ def match_pair(
     with complaints():
         import numpy as np
 
-        from evergraph.apps.matching.features import draw_matches, read_image, to_color
+        from evergraph.apps.matching.images import draw_matches, read_image, to_color
 
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
@@ -116,7 +116,7 @@ def match_video(
     """
     with complaints():
         from evergraph.apps.matching.evaluate import judge, summarize
-        from evergraph.apps.matching.matcher import Matcher, replay_learner
+        from evergraph.apps.matching.matcher import replay_learner
         from evergraph.apps.matching.sources import video_length, video_pairs
         from evergraph.evaluate.evidence import provenance
 
@@ -124,8 +124,7 @@ def match_video(
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
         if learn:
-            network = tool.arrangement.network
-            tool = Matcher(tool.arrangement, tool.detector, points, replay_learner(network, memory))
+            tool.learner = replay_learner(tool.network, memory)
         total = matches = labels = 0
         seconds, scores = 0.0, []
         with progress(as_json) as shown:
@@ -244,18 +243,22 @@ def open_matcher(
     from evergraph.apps.matching.matcher import Matcher
 
     tool = Matcher.pretrained(detector or "sift") if path is None else Matcher.load(path)  # type: ignore[arg-type]
-    arrangement = tool.arrangement
-    if threshold is not None:
-        arrangement = replace(arrangement, threshold=threshold)
-    return Matcher(arrangement, detector or tool.detector, points)  # type: ignore[arg-type]
+    given = {"detector": detector, "points": points, "threshold": threshold}
+    return replace(tool, **{name: one for name, one in given.items() if one is not None})  # type: ignore[arg-type]
 
 
 def quiet_threads() -> None:
-    """One thread for torch and for OpenCV: small images are quickest so."""
+    """One thread for torch, NumPy and OpenCV, and none of OpenCV's messages.
+
+    Small images are quickest so; further threads of NumPy's would mostly spin.
+    """
     from evergraph.extras import require
 
     use_threads(1)
-    require("cv2", "matching").setNumThreads(1)
+    require("threadpoolctl", "matching").threadpool_limits(1)
+    cv2 = require("cv2", "matching")
+    cv2.setNumThreads(1)
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
 def _numbers(title: str, result: dict[str, Any]) -> Table:

@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 mpl.use("Agg")
 
@@ -68,6 +69,25 @@ def confusion_matrix(confusion: Sequence[Sequence[int]], names: Sequence[str], p
     axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set(xlabel="predicted", ylabel="true")
+    _save(figure, path)
+
+
+def bands(
+    labels: Mapping[str, Sequence[str]], time: Sequence[float], width: float, path: Path
+) -> None:
+    """Labels over time as colored bands, a row per name; each lasts `width`, empty ones nothing."""
+    names = sorted({label for row in labels.values() for label in row if label})
+    color = {name: mpl.colormaps["tab20"](i % 20) for i, name in enumerate(names)}
+    figure = Figure(figsize=(9, 1.4 + 0.5 * len(labels)), layout="constrained")
+    axes = figure.add_subplot()
+    for row, those in enumerate(labels.values()):
+        for start, label in zip(time, those, strict=True):
+            if label:
+                axes.broken_barh([(start, width)], (row - 0.4, 0.8), facecolor=color[label])
+    axes.set_yticks(range(len(labels)), list(labels))
+    axes.set(xlabel="seconds", xlim=(min(time), max(time) + width))
+    handles = [Patch(color=color[name], label=name) for name in names]
+    figure.legend(handles=handles, loc="outside upper center", ncols=6, fontsize=8)
     _save(figure, path)
 
 
