@@ -142,10 +142,13 @@ def histories(components: int | None):
         st.tuples(st.just("delete_node"), ids),
         st.tuples(st.just("delete_edge"), ids, ids),
     )
-    begin = st.lists(rows, min_size=len(IDS), max_size=len(IDS)).map(
+    begin = st.lists(rows.filter(bool), min_size=len(IDS), max_size=len(IDS)).map(
         lambda found: [("node", i, row, None, None) for i, row in zip(IDS, found, strict=True)]
     )
-    return st.tuples(begin, st.lists(one, max_size=40)).map(lambda two: two[0] + two[1])
+    edge = st.tuples(st.just("edge"), ids, ids, weights, times)
+    edges = st.lists(edge, min_size=8, max_size=14)  # so that there is something to reach
+    rest = st.lists(one, max_size=40)
+    return st.builds(lambda a, b, c: [*a, *b, *c], begin, edges, rest)
 
 
 cases = st.sampled_from(
