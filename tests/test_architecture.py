@@ -30,7 +30,7 @@ ORDER = {
         ["__main__"],
     ],
     "graph": [
-        ["rows", "ids"],
+        ["rows", "ids", "database"],
         ["neighbors", "hops"],
         ["graph", "arena"],
         ["links", "nodes", "dataset"],

@@ -13,7 +13,7 @@ from evergraph.checks import check_positive
 from evergraph.graph.frozen import fixed_rows, freeze
 from evergraph.graph.graph import Graph
 from evergraph.graph.hops import Bools, Ints, Neighborhood, walk
-from evergraph.graph.ids import Id, check_id, check_text, check_time, shorten
+from evergraph.graph.ids import Id, check_id, check_number, check_text, shorten
 from evergraph.graph.links import Links, fixed_weight, fixed_weights
 from evergraph.graph.nodes import INDEX, VALUE, Int32s, Nodes, check_row, check_rows
 from evergraph.graph.sums import NeighborSums
@@ -99,7 +99,7 @@ class GrowingGraph:
         node = check_id(node)
         index, value = check_row(index, value, self.num_features)
         label = None if label is None else check_text("a label", label)
-        time = None if time is None else check_time(time)
+        time = None if time is None else check_number("a time", time)
         nodes = self._nodes
         slot = nodes.slot_of.get(node)
         if slot is None:
@@ -179,7 +179,7 @@ class GrowingGraph:
         links = self._links
         one, other = self._nodes.find(source), self._nodes.find(target)
         fixed = None if weight is None else fixed_weight(weight, links.components)
-        time = None if time is None else check_time(time)
+        time = None if time is None else check_number("a time", time)
         if one == other:
             return
         at, found = links.find(links.out, one, other)

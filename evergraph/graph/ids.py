@@ -50,16 +50,16 @@ def check_text(what: str, value: object) -> str:
     return str(value)
 
 
-def check_time(value: object) -> float:
-    """A time as a finite floating-point number."""
+def check_number(what: str, value: object) -> float:
+    """A finite number such as a time, as floating point."""
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         try:
-            time = float(value)
+            number = float(value)
         except OverflowError:
-            time = math.inf
-        if math.isfinite(time):
-            return time
-    raise ValueError(f"a time must be a finite number, got {shorten(value)}")
+            number = math.inf
+        if math.isfinite(number):
+            return number
+    raise ValueError(f"{what} must be a finite number, got {shorten(value)}")
 
 
 def shorten(value: object) -> str:

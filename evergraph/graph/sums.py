@@ -53,7 +53,8 @@ class NeighborSums:
         indptr, index, value = self.nodes.rows(neighbor)
         times = np.diff(indptr)
         total = np.zeros((size, self.num_features), dtype=np.int64)
-        np.add.at(total, (np.repeat(parent, times), index), np.repeat(weight, times) * value)
+        place = np.repeat(parent * self.num_features, times) + index
+        np.add.at(total.reshape(-1), place, np.repeat(weight, times) * value)
         return _compress(total, np.arange(size), size)
 
     def _multiply(self, parent: Ints, neighbor: Ints, weight: Ints, size: int) -> sparse.csr_array:
@@ -132,7 +133,9 @@ class NeighborSums:
 
 def _compress(dense: Ints, rows: Ints, size: int) -> sparse.csr_array:
     """A dense matrix as the `rows` (ascending) of a sparse one with `size` rows."""
-    row, column = np.nonzero(dense)
+    width = dense.shape[1]
+    place = np.flatnonzero(dense)
+    row, column = np.divmod(place, width)
     indptr = np.zeros(size + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows[row], minlength=size), out=indptr[1:])
-    return sparse.csr_array((dense[row, column], column, indptr), shape=(size, dense.shape[1]))
+    return sparse.csr_array((dense.reshape(-1)[place], column, indptr), shape=(size, width))

@@ -15,7 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evergraph.graph import GrowingGraph
+from evergraph.graph import Graph, GrowingGraph
+from evergraph.graph.arena import Arena, Column
 from evergraph.graph.hops import walk
 from evergraph.graph.ids import key
 
@@ -141,10 +142,13 @@ def histories(components: int | None):
         st.tuples(st.just("delete_node"), ids),
         st.tuples(st.just("delete_edge"), ids, ids),
     )
-    begin = st.lists(rows, min_size=len(IDS), max_size=len(IDS)).map(
+    begin = st.lists(rows.filter(bool), min_size=len(IDS), max_size=len(IDS)).map(
         lambda found: [("node", i, row, None, None) for i, row in zip(IDS, found, strict=True)]
     )
-    return st.tuples(begin, st.lists(one, max_size=40)).map(lambda two: two[0] + two[1])
+    edge = st.tuples(st.just("edge"), ids, ids, weights, times)
+    edges = st.lists(edge, min_size=8, max_size=14)  # so that there is something to reach
+    rest = st.lists(one, max_size=40)
+    return st.builds(lambda a, b, c: [*a, *b, *c], begin, edges, rest)
 
 
 cases = st.sampled_from(
@@ -185,10 +189,11 @@ def run(content: Content, events: list[Event], graph: GrowingGraph) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(cases, st.sampled_from([None, 1, 3]), st.randoms(use_true_random=False))
-def test_any_history_leads_to_what_its_content_says(case, cap, rng: random.Random) -> None:
+@given(cases, st.sampled_from([None, 1, 3]), st.booleans(), st.randoms(use_true_random=False))
+def test_any_history_leads_to_what_its_content_says(case, cap, few, rng: random.Random) -> None:
     content, events = case
     graph = make(content, cap)
+    graph._sums.dense = 1000 if few else 0  # either way of adding up
     for half in (events[: len(events) // 2], events[len(events) // 2 :]):
         run(content, half, graph)
         graph.sums(graph.slots())  # hubs are kept from here on
@@ -343,3 +348,188 @@ def test_the_frozen_view_sees_the_same(case) -> None:
         assert [rank[slot] for slot in few.nodes.tolist()] == first.nodes.tolist()
     back = GrowingGraph.from_graph(frozen, names)
     assert state(back) == state(graph) or None in known or not timeless
+
+
+def random_graph(seed: int, nodes: int, edges: int, **options) -> GrowingGraph:
+    rng = np.random.default_rng(seed)
+    graph = GrowingGraph(F, **options)
+    index = np.tile(np.arange(F), nodes)
+    value = rng.integers(-(2**24), 2**24, nodes * F)
+    graph.put_nodes(range(nodes), np.arange(nodes + 1) * F, index, value)
+    for source, target in rng.integers(0, nodes, (edges, 2)).tolist():
+        graph.put_edge(source, target, float(rng.integers(1, 4096)) / 1024)
+    return graph
+
+
+def test_sums_of_hubs_are_kept_through_thousands_of_events() -> None:
+    """Hubs of the real size, far beyond the room of one row; the arena is compacted on the way."""
+    rng = np.random.default_rng(0)
+    graph = random_graph(0, 400, 3000)
+    hub = graph.slots([0, 1])
+    for step in range(4000):
+        source, target = rng.integers(0, 2), rng.integers(2, 400)
+        other = 2 + (target + 7) % 398
+        graph.put_edge(int(source), int(target), float(rng.integers(1, 4096)) / 1024)
+        if step % 3 == 0:
+            graph.put_node(int(target), [step % F], [step + 1])
+        if step % 5 == 0:
+            graph.put_edge(int(other), int(target))
+            graph.delete_edge(int(target), int(other))
+        if step % 50 == 0:
+            graph.delete_node(int(other))
+            graph.put_node(int(other), [1], [7])
+        if step == 1000:
+            graph.sums(hub)
+    assert set(graph._sums.hubs) == set(hub.tolist())
+    assert (graph.degree(hub) > 100 * 1024).all()
+    kept = state(graph)
+    graph._sums.hubs.clear()
+    graph._sums.threshold = 10**6
+    assert state(graph) == kept
+
+
+def test_an_arena_is_a_list_of_lists() -> None:
+    rng = random.Random(0)
+    arena, plain = Arena([Column(np.int32), Column(np.float64, width=2)]), [[] for _ in range(30)]
+    arena.reserve(30)
+    largest = 0
+    for step in range(20000):
+        slot = rng.randrange(30) if step % 3 else rng.randrange(3)
+        at = rng.randint(0, len(plain[slot]))
+        if rng.random() < 0.6:
+            plain[slot].insert(at, step)
+            arena.insert(slot, at, (step, (step, -step)))
+        elif at < len(plain[slot]):
+            del plain[slot][at]
+            arena.remove(slot, at)
+        elif rng.random() < 0.3:
+            plain[slot].clear()
+            arena.clear(slot)
+        largest = max(largest, sum(map(len, plain)))
+        assert arena.row(slot, 0).tolist() == plain[slot]
+    for slot, row in enumerate(plain):
+        assert arena.row(slot, 0).tolist() == row
+        assert arena.row(slot, 1).tolist() == [[n, -n] for n in row]
+    assert len(arena.columns[0].array) < 8 * largest + 1024
+
+
+@pytest.mark.parametrize(
+    ("event", "rule"),
+    [
+        (lambda g: g.put_node(1.0, [], []), "an id must be a string or an integer, got 1.0"),
+        (lambda g: g.put_node(None, [], []), "an id must be a string or an integer, got None"),
+        (lambda g: g.put_node("x" * 2000, [], []), "1 to 1024 bytes in UTF-8, got 2000"),
+        (lambda g: g.put_node("x", [0], []), "a value for each index, got 1 and 0"),
+        (lambda g: g.put_node("x", [1, 1], [5, 5]), r"ascend, be distinct .* got \[1, 1\]"),
+        (lambda g: g.put_node("x", [2, 1], [5, 5]), r"ascend, be distinct .* got \[2, 1\]"),
+        (lambda g: g.put_node("x", [5], [5]), "inside 0 to 4"),
+        (lambda g: g.put_node("x", [-1], [5]), "inside 0 to 4"),
+        (lambda g: g.put_node("x", [0], [2**24 + 1]), r"from -2\*\*24 to 2\*\*24 .* got 16777217"),
+        (lambda g: g.put_node("x", [0], [2**70]), "value must be a list of 64-bit integers"),
+        (lambda g: g.put_node("x", [0], [0.5]), r"value must be .* got \[0.5\] \(float64\)"),
+        (lambda g: g.put_node("x", [0], ["1"]), "value must be a list of 64-bit integers"),
+        (lambda g: g.put_node("x", [[0]], [[1]]), "index must be a list of 64-bit integers"),
+        (lambda g: g.put_node("x", [0], [1], label=10**9), "a label must be a string, got 10000"),
+        (lambda g: g.put_node("x", [0], [1], label="\udc80"), "a label must be valid Unicode"),
+        (lambda g: g.put_node("x", [0], [1], time=float("nan")), "a time must be .* got nan"),
+        (
+            lambda g: g.put_nodes(["x"], [0, 1], [0], [1], labels=["a", "b"]),
+            "labels must have 1 el",
+        ),
+        (lambda g: g.put_nodes(["x", "y"], [0, 1], [0], [1]), "indptr must rise from 0 in 2 steps"),
+        (lambda g: g.put_nodes(["x", "y"], [0, 1, 2], [0, 9], [1, 1]), "row 1: the indices"),
+        (lambda g: g.put_nodes(["x"], [0, 2], [0], [1]), r"must have indptr\[-1\] = 2 entries"),
+        (lambda g: g.put_nodes(["x"], [0, 0], [], [], times=[np.inf]), "times must be 1 finite"),
+        (lambda g: g.put_edge("a", "x"), "the graph has no node 'x': put it first"),
+        (lambda g: g.put_edge("a", True), "an id must be a string or an integer, got True"),
+        (lambda g: g.put_edge("a", "b", "heavy"), "a weight must be a number .* got 'heavy'"),
+        (lambda g: g.put_edge("a", "b", [1.0, 2.0]), "a weight must be a number"),
+        (lambda g: g.put_edge("a", "b", float("nan")), "from -16384 to 16384, got nan"),
+        (lambda g: g.put_edge("a", "b", 20000.0), "got 20000.0: scale the weights"),
+        (lambda g: g.put_edge("a", "b", True), "a weight must be a number"),
+        (lambda g: g.put_edges(["a"], ["b", "a"]), "targets must have 1 elements, got 2"),
+        (lambda g: g.put_edges(["a"], ["x"]), "the graph has no node 'x'"),
+        (lambda g: g.put_edges(["a"], ["b"], [np.inf]), "from -16384 to 16384, got inf"),
+        (lambda g: g.put_label("a", 3), "a label must be a string, got 3"),
+        (lambda g: g.put_label("x", "y"), "the graph has no node 'x'"),
+        (lambda g: g.delete_edge("a", "c"), "the graph has no edge from 'a' to 'c'"),
+        (lambda g: g.delete_node("x"), "the graph has no node 'x'"),
+        (lambda g: g.sums(np.array([0, 99])), "slot 99 has no node"),
+        (lambda g: g.neighborhood(np.array([0]), cap=0), "cap must be at least 1, got 0"),
+    ],
+)
+def test_what_is_refused_changes_nothing_and_is_not_announced(event, rule) -> None:
+    graph = GrowingGraph(F)
+    for name in "abc":
+        graph.put_node(name, [0], [1], label="x")
+    graph.put_edge("a", "b", 0.5)
+    before = state(graph)
+    graph.before = lambda slots: pytest.fail(f"announced {slots}")
+    with pytest.raises(ValueError, match=rule) as error:
+        event(graph)
+    assert len(str(error.value)) < 300
+    assert state(graph) == before
+
+
+def test_events_without_effect_are_not_announced() -> None:
+    graph = random_graph(0, 5, 0)
+    graph.put_node("a", [0], [3], label="x")
+    graph.put_edge("a", 1, 0.5)
+    graph.before = lambda slots: pytest.fail(f"announced {slots}")
+    graph.put_node("a", [0, 2], [3, 0], label="x")
+    graph.put_edge(1, "a", 0.5)
+    graph.put_edge("a", "a")
+    graph.put_label("a", "x")
+    graph.put_edges(["a"], ["a"])
+
+
+def test_a_batch_names_all_slots_whose_rows_it_changes() -> None:
+    graph = random_graph(3, 12, 6)
+    before = means(graph)
+    named: list[int] = []
+    graph.before = lambda slots: named.extend(slots.tolist())
+    graph.put_edges([0, 1, 2], [1, 2, 3], [0.5, 2.0, 1.0])
+    after = means(graph)
+    assert {slot for slot in after if after[slot] != before[slot]} <= set(named)
+    assert 0 < len(set(named)) < 12
+
+
+def test_a_graph_comes_back_from_its_frozen_view() -> None:
+    features = torch.tensor([[0.5, 0, 1.0], [0, 0, -2.0], [3.0, 0, 0]])
+    edges = torch.tensor([[0, 1, 0], [1, 0, 2]])
+    frozen = Graph(
+        features,
+        edges,
+        torch.tensor([1, -1, 0]),
+        torch.tensor([0.5, 9.0, 2.0]),
+        time=torch.arange(3.0),
+        edge_time=torch.tensor([4.0, 9.0, 5.0]),
+        class_names=("x", "y"),
+    )
+    graph = GrowingGraph.from_graph(frozen, ["a", "b", "c"])
+    assert graph.labels(graph.slots(["a", "b", "c"])) == ["y", None, "x"]
+    again, names = graph.freeze()
+    order = [names.index(name) for name in "abc"]
+    assert torch.equal(again.features.to_dense()[order], features)
+    assert again.time[order].tolist() == [0, 1, 2]
+    found = {
+        frozenset(names[end] for end in pair): (weight, when)
+        for *pair, weight, when in zip(
+            *again.edges.tolist(), again.weight.tolist(), again.edge_time.tolist(), strict=True
+        )
+    }
+    assert found == {frozenset("ab"): (0.5, 4.0), frozenset("ac"): (2.0, 5.0)}
+    with pytest.raises(ValueError, match="from -256 to 256 in fixed point, got 300: standardize"):
+        GrowingGraph.from_graph(Graph(torch.full((1, 2), 300.0), edges[:, :0]))
+
+
+def test_memory_stays_within_twice_that_of_a_frozen_graph() -> None:
+    """Ids included, which the frozen graph does not have."""
+    graph = random_graph(0, 2000, 10000)
+    frozen, _ = graph.freeze()
+    frozen.degrees()
+    rows, near = frozen.features, frozen._adjacency
+    tensors = (rows.indptr, rows.indices, rows.values, frozen.edges, frozen.weight)
+    size = sum(part.numel() * part.element_size() for part in tensors)
+    size += near.start.nbytes + near.target.nbytes + near.edge.nbytes
+    assert graph.nbytes < 2 * size
