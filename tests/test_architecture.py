@@ -66,9 +66,10 @@ ORDER = {
     ],
     "datasets": [
         ["catalog", "convert", "folder", "formats", "generate", "planetoid"],
-        ["fetch", "report", "sums"],
+        ["fetch", "blocks", "report", "sums"],
         ["columns"],
-        ["cells"],
+        ["cells", "csv_blocks", "jsonl_blocks"],
+        ["tables", "vectors"],
         ["encoding"],
         ["infer"],
         ["schema"],

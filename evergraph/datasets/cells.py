@@ -1,4 +1,4 @@
-"""The cells of a column, read as one kind: numbers, booleans, days, texts, tokens or vectors.
+"""The cells of a column, read as one kind: numbers, booleans, days, texts or tokens.
 
 Every function takes a column of one of the types of `columns.py` and returns numpy arrays and the
 rows whose cells are not of that kind. Nothing depends on which other rows are in the chunk.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,7 +32,7 @@ _BOOLEANS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.
 _EPOCH = datetime(1970, 1, 1)
 _FIRST = -62135596800_000_000  # the year 1, where Python's dates begin, in microseconds
 _LAST = 253402300800_000_000  # the year 10,000
-_NOTHING = np.zeros(0, dtype=np.int64)
+NOTHING = np.zeros(0, dtype=np.int64)
 DAY = 86_400_000_000
 
 
@@ -104,7 +104,7 @@ def texts(column: Any) -> tuple[pa.Array, Ints]:
     elif not pa.types.is_string(kind):
         array = pc.cast(array, pa.string())
     array = pc.utf8_trim_whitespace(array)
-    return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array), _NOTHING
+    return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array), NOTHING
 
 
 def _float_text(value: float | None) -> str | None:
@@ -136,7 +136,7 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
         text: words are runs of letters and digits in lower case; else what stands between blanks.
     """
     array = flat(column)
-    bad = _NOTHING
+    bad = NOTHING
     if pa.types.is_list(array.type) and not text:
         lists = array
     else:
@@ -151,92 +151,6 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
     return Codes(row[kept], _indices(known)[kept], known.dictionary.to_pylist()), bad
 
 
-@dataclass(frozen=True, eq=False)
-class Vectors:
-    """The nonzeros of a column of vectors; rows ascend, and places ascend within a row."""
-
-    row: Ints
-    place: Ints
-    value: Floats
-    missing: Mask
-    bad: Ints
-
-
-def vectors(column: Any, width: int) -> Vectors:
-    """Vectors of one width: lists, texts such as "[1, 2.5]", or sparse vectors."""
-    array = flat(column)
-    if pa.types.is_string(array.type):
-        trimmed = pc.utf8_trim(array, "[] \t")
-        trimmed = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
-        array = pc.split_pattern_regex(trimmed, r"[\s,]+")
-    missing = is_null(array)
-    if pa.types.is_struct(array.type):
-        return _sparse(array, width)
-    if not pa.types.is_list(array.type):
-        return _dense(np.zeros((len(array), width)), missing, np.flatnonzero(~missing))
-    lengths = list_lengths(array)
-    value, wrong = numbers(pc.list_flatten(array))
-    row = np.repeat(np.arange(len(array)), lengths)
-    wrong = np.union1d(row[wrong], row[np.isnan(value)])
-    bad = np.union1d(wrong, np.flatnonzero((lengths != width) & ~missing))
-    good = ~missing
-    good[bad] = False
-    dense = np.zeros((len(array), width))
-    dense[good] = value[good[row]].reshape(-1, width)
-    return _dense(dense, ~good, bad)
-
-
-def as_vectors(values: Floats) -> Vectors:
-    """Numbers as vectors of one entry, missing where they are NaN."""
-    missing = np.isnan(values)
-    row = np.flatnonzero((values != 0) & ~missing)
-    return Vectors(row, np.zeros(len(row), dtype=np.int64), values[row], missing, _NOTHING)
-
-
-def stack(columns: Sequence[Any]) -> tuple[Vectors, list[tuple[int, int]]]:
-    """Columns of numbers as one vector per row, missing where a part is.
-
-    Returns:
-        The vectors, and the row and the part of each bad cell.
-    """
-    dense = np.empty((len(columns[0]), len(columns)))
-    wrong: list[tuple[int, int]] = []
-    for part, column in enumerate(columns):
-        dense[:, part], bad = numbers(column)
-        wrong += [(int(row), part) for row in bad]
-    missing: Mask = np.asarray(np.isnan(dense).any(axis=1))
-    dense[missing] = 0
-    return _dense(dense, missing, _NOTHING), wrong
-
-
-def _dense(values: Floats, missing: Mask, bad: Ints) -> Vectors:
-    row, place = np.nonzero(values)
-    return Vectors(row, place, values[row, place], missing, bad)
-
-
-def _sparse(array: pa.Array, width: int) -> Vectors:
-    index, value = flat(pc.struct_field(array, "index")), flat(pc.struct_field(array, "value"))
-    missing = is_null(index) & is_null(value)
-    lengths = list_lengths(index)
-    row = np.repeat(np.arange(len(array)), lengths)
-    place, unplaced = numbers(pc.list_flatten(index))
-    bad = [row[unplaced], np.flatnonzero((lengths != list_lengths(value)) & ~missing)]
-    bad.append(row[~((place >= 0) & (place < width))])
-    number, wrong = numbers(pc.list_flatten(value))
-    of_value = np.repeat(np.arange(len(array)), list_lengths(value))
-    bad += [of_value[wrong], of_value[np.isnan(number)]]
-    good = ~missing
-    good[np.concatenate(bad)] = False
-    row, place, number = row[good[row]], place[good[row]], number[good[of_value]]
-    order = np.lexsort((place, row))
-    row, place, number = row[order], place[order].astype(np.int64), number[order]
-    repeated = (row[1:] == row[:-1]) & (place[1:] == place[:-1])
-    bad.append(row[1:][repeated])
-    good[row[1:][repeated]] = False
-    kept = good[row] & (number != 0)
-    return Vectors(row[kept], place[kept], number[kept], ~good, np.unique(np.concatenate(bad)))
-
-
 def _parsed(
     array: pa.Array,
     fast: Callable[[pa.Array], Floats | None],
@@ -245,7 +159,7 @@ def _parsed(
     """Texts as numbers, by pyarrow for all if it can read them all, else text by text."""
     values = fast(array)
     if values is not None:
-        return values, _NOTHING
+        return values, NOTHING
     known = pc.dictionary_encode(array)
     parsed = np.full(len(known.dictionary) + 1, np.nan)
     odd = np.zeros(len(parsed), dtype=np.bool_)

@@ -61,10 +61,14 @@ class Chunk:
 
     def slice(self, start: int, length: int) -> Chunk:
         """Some of the rows."""
-        table = self.table.slice(start, length)
-        return Chunk(
-            table, self.file, self.unit, lambda: self.lines[start : start + table.num_rows]
-        )
+        end = min(start + length, self.num_rows)  # pyarrow does not check it without columns
+        table = self.table.slice(start, end - start)
+        return Chunk(table, self.file, self.unit, lambda: self.lines[start:end])
+
+    def take(self, rows: Ints) -> Chunk:
+        """The rows of these numbers."""
+        table = self.table.take(pa.array(rows))
+        return Chunk(table, self.file, self.unit, lambda: np.asarray(self.lines)[rows])
 
     def without(self, columns: Iterable[str]) -> Chunk:
         """The same rows without some of the columns."""

@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from evergraph.checks import check_one_of
 from evergraph.datasets import cells
-from evergraph.datasets.cells import Codes, Vectors
+from evergraph.datasets.cells import Codes
 from evergraph.datasets.columns import Chunk
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import LIMIT, STEPS
+from evergraph.datasets.vectors import Vectors, as_vectors, stack, vectors_of
 
 FRACTION = 16
 """An encoded value v stands for v / 2**16."""
@@ -112,7 +113,7 @@ class Column:
             case "boolean":
                 values, bad = cells.booleans(column)
             case "vector":
-                vectors = cells.vectors(column, self.size)
+                vectors = vectors_of(column, self.size)
                 self._complain(chunk, report, column, vectors.bad)
                 return vectors, day_in_year
             case "category":
@@ -124,12 +125,12 @@ class Column:
             row = np.flatnonzero(~np.isnan(values))
             return Codes(row, values[row].astype(np.int64), ["false", "true"])
         if self.kind in MEASURED:
-            return cells.as_vectors(values), day_in_year
+            return as_vectors(values), day_in_year
         return codes
 
     def _stack(self, chunk: Chunk, report: Report) -> Vectors:
         columns = [_find(chunk, name) for name in self.sources]
-        vectors, wrong = cells.stack(columns)
+        vectors, wrong = stack(columns)
         for row, part in wrong:
             value = columns[part][row].as_py()
             way_out = _way_out("number")
