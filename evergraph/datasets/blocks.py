@@ -24,7 +24,7 @@ class Readable(Protocol):
         ...
 
 
-class Refused(Exception):  # noqa: N818
+class RecordError(Exception):
     """Text that has no records that can be found; says the rule and the way out."""
 
 
@@ -45,11 +45,20 @@ def record_ends(block: bytes, delimiter: bytes | None) -> Ints:
     return outside
 
 
+def is_closed(text: bytes, delimiter: bytes) -> bool:
+    """Whether no quoted cell is open at the end."""
+    if b'"' not in text:
+        return True
+    ended = text.rstrip(b"\r\n") + b"\n"
+    ends = record_ends(ended, delimiter)
+    return len(ends) > 0 and int(ends[-1]) == len(ended)
+
+
 def cut(stream: Readable, delimiter: bytes | None, size: int) -> Iterator[tuple[bytes, int]]:
     """Blocks of whole records, each with the number of its first line.
 
     Raises:
-        Refused: if a record is longer than 64 MB.
+        RecordError: if a record is longer than 64 MB.
     """
     rest, line = b"", 1
     while True:
@@ -63,7 +72,7 @@ def cut(stream: Readable, delimiter: bytes | None, size: int) -> Iterator[tuple[
         if not read:
             return
         if len(rest) > LONGEST:
-            raise Refused(f"line {line}: a record must be shorter than {LONGEST:,} bytes")
+            raise RecordError(f"line {line}: a record must be shorter than {LONGEST:,} bytes")
 
 
 def split_records(block: bytes, delimiter: bytes | None) -> tuple[list[bytes], list[int]]:

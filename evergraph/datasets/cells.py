@@ -56,7 +56,7 @@ def numbers(column: Any) -> tuple[Floats, Ints]:
     """Finite numbers up to `LIMIT`, NaN where missing or bad, and the bad rows."""
     array = flat(column)
     if pa.types.is_string(array.type):
-        return _parsed(array, _fast_numbers, _number)
+        return _parsed(array, _fast_numbers, parse_number)
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
         return _all_bad(array)
     values = np.array(_numpy(array), dtype=np.float64)
@@ -84,7 +84,7 @@ def days(column: Any) -> tuple[Floats, Ints, Ints]:
     if not pa.types.is_string(array.type):
         values, bad = _all_bad(array)
         return values, np.zeros(len(array), dtype=np.int64), bad
-    values, bad = _parsed(array, _fast_moments, _moment)
+    values, bad = _parsed(array, _fast_moments, parse_moment)
     whole = np.where(np.isnan(values), 0, np.floor(values / DAY)).astype("M8[D]")
     day_in_year = (whole - whole.astype("M8[Y]").astype("M8[D]")).astype(np.int64)
     return values / DAY, day_in_year, bad
@@ -184,7 +184,8 @@ def _fast_numbers(array: pa.Array) -> Floats | None:
     return np.array(values, dtype=np.float64) if within.all() else None
 
 
-def _number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
+    """The number that a text stands for, or None."""
     value = float(text) if _NUMBER.fullmatch(text) else math.inf
     return value if abs(value) <= LIMIT else None
 
@@ -202,7 +203,8 @@ def _fast_moments(array: pa.Array) -> Floats | None:
     return None
 
 
-def _moment(text: str) -> float | None:
+def parse_moment(text: str) -> float | None:
+    """Microseconds from 1970 to an ISO date or time (UTC if it names no zone), or None."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:

@@ -20,6 +20,7 @@ from evergraph.datasets.blocks import (
     NOT_UTF8,
     Readable,
     cut,
+    is_closed,
     line_finder,
     split_records,
 )
@@ -91,12 +92,11 @@ def _csv_block(
     block: bytes, line: int, names: list[str], delimiter: str, report: Report, file: str
 ) -> Chunk:
     mark = delimiter.encode()
-    whole = block.endswith(b"\n") or block.count(b'"') % 2 == 0
     try:
-        if not whole:
-            raise pa.ArrowInvalid("a quoted cell may be open at the end")
-        table = _parse_csv(block, names, delimiter, None)
+        table = _parse_csv(block, names, delimiter, None) if is_closed(block, mark) else None
     except pa.ArrowInvalid:
+        table = None
+    if table is None:
         return _csv_records(block, line, names, delimiter, report, file)
     return Chunk(table, file, "line", line_finder(block, line, mark, table.num_rows))
 
@@ -128,7 +128,7 @@ def _csv_records(
         except UnicodeDecodeError:
             report.add(file, line + place, None, record, *NOT_UTF8)
             continue
-        if not record.endswith(b"\n") and record.count(b'"') % 2:
+        if not is_closed(record, delimiter.encode()):
             rule, way_out = "a quoted cell must end with a quote", 'write a quote as ""'
             report.add(file, line + place, None, text, rule, way_out)
             continue

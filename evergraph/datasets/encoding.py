@@ -37,7 +37,7 @@ ONE = 1 << FRACTION
 BUCKETS = {"category": 64, "text": 512, "words": 512}
 MEASURED = ("number", "date", "vector")
 KINDS = (*MEASURED, "boolean", *BUCKETS, "drop")
-_WIDEST = 1 << 20
+WIDEST = 1 << 20
 _SEASON = [
     [round(ONE * wave(2 * math.pi * day / 366)) for day in range(366)]
     for wave in (math.sin, math.cos)
@@ -76,9 +76,9 @@ class Column:
         """Reject kinds and sizes that do not exist."""
         check_one_of(f"the kind of column {self.name!r}", self.kind, KINDS)
         sized = self.kind == "vector" or self.kind in BUCKETS
-        if sized and not 1 <= self.size <= _WIDEST:
+        if sized and not 1 <= self.size <= WIDEST:
             raise ValueError(
-                f"the size of column {self.name!r} must be from 1 to {_WIDEST:,}, got {self.size}"
+                f"the size of column {self.name!r} must be from 1 to {WIDEST:,}, got {self.size}"
             )
         if self.parts and self.kind not in ("vector", "drop"):
             raise ValueError(f"only a vector has parts, but column {self.name!r} is {self.kind}")

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from evergraph.datasets import cells
 from evergraph.datasets.columns import Chunk
-from evergraph.datasets.encoding import BUCKETS, Column
+from evergraph.datasets.encoding import BUCKETS, WIDEST, Column
 
 TEXT_WORDS = 3
 """A column of texts with so many words on average is of kind text, with fewer category."""
@@ -115,7 +115,8 @@ class Evidence:
             return Column(name, "drop")
         for kind in ("vector", "number", "boolean", "date"):
             if self.known.get(kind):
-                return Column(name, kind, self.width if kind == "vector" else 0)
+                width = min(max(self.width, 1), WIDEST)  # what lies outside is reported later
+                return Column(name, kind, width if kind == "vector" else 0)
         kind = "text" if self.words >= TEXT_WORDS * self.values else "category"
         if self.lists or name == "words":
             kind = "words"

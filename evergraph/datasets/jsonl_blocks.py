@@ -84,7 +84,7 @@ def _is_lossy(table: pa.Table) -> bool:
     """Whether integers may have become floats, or values are nested: Python looks closer."""
     for column in table.columns:
         kind = column.type
-        if pa.types.is_struct(kind) and {field.name for field in kind} != SPARSE_VECTOR:
+        if pa.types.is_struct(kind) and not _is_sparse_vector(kind):
             return True
         if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type):
             return True
@@ -93,6 +93,17 @@ def _is_lossy(table: pa.Table) -> bool:
             if bool((values >= _EXACT).any()):
                 return True
     return False
+
+
+def _is_sparse_vector(kind: pa.StructType) -> bool:
+    return {field.name for field in kind} == SPARSE_VECTOR and all(
+        pa.types.is_list(field.type)
+        and (
+            pa.types.is_integer(field.type.value_type)
+            or (field.name == "value" and pa.types.is_floating(field.type.value_type))
+        )
+        for field in kind
+    )
 
 
 def _is_utf8(block: bytes) -> bool:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from evergraph.checks import check_one_of
-from evergraph.datasets.blocks import Readable, Refused
+from evergraph.datasets.blocks import Readable, RecordError
 from evergraph.datasets.columns import Chunk, from_arrow, from_columns, from_rows
 from evergraph.datasets.csv_blocks import read_csv
 from evergraph.datasets.jsonl_blocks import read_jsonl
@@ -108,7 +108,7 @@ def _read_file(source: Any, format: str | None, report: Report) -> Iterator[Chun
     try:
         with open_stream(source) as stream:
             first = stream.read(16)
-            found = format or _format_of(source) or _sniff(first)
+            found = format or format_of(source) or _sniff(first)
             joined = _Joined(first, stream)
             if found in ("csv", "tsv"):
                 delimiter = "\t" if found == "tsv" else ","
@@ -117,7 +117,7 @@ def _read_file(source: Any, format: str | None, report: Report) -> Iterator[Chun
                 yield from read_jsonl(joined, report, file=file)
             else:
                 yield from _read_binary(source, joined, found, report, file)
-    except Refused as error:
+    except RecordError as error:
         report.add(file, None, None, "more", str(error), "check quotes and line ends")
     except (OSError, pa.ArrowException, EOFError) as error:
         rule = f"a file that can be read is needed ({str(error).splitlines()[0][:100]})"
@@ -157,7 +157,7 @@ class open_stream:  # noqa: N801
             return readable
         path = Path(self._source).expanduser()
         if path.suffix in _COMPRESSED:
-            self._opened = pa.input_stream(str(path), compression="detect")
+            self._opened = io.BufferedReader(pa.input_stream(str(path), compression="detect"))
         else:
             self._opened = path.open("rb")
         opened: Readable = self._opened
@@ -168,7 +168,8 @@ class open_stream:  # noqa: N801
             self._opened.close()
 
 
-def _format_of(source: Any) -> str | None:
+def format_of(source: Any) -> str | None:
+    """The format that the name of a source ends with, or None."""
     path = Path(name_of(source))
     suffix = Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
     return FORMATS.get(suffix.lower())
