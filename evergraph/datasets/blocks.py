@@ -38,20 +38,31 @@ def record_ends(block: bytes, delimiter: bytes | None) -> Ints:
     ends = np.flatnonzero(data == 10) + 1
     if delimiter is None or b'"' not in block:
         return ends
-    padded = np.concatenate([[10], data, [10]])
-    border = np.isin(padded, list(b'\n\r"' + delimiter))
-    quotes = np.flatnonzero((data == 34) & (border[:-2] | border[2:]))
+    quotes = np.flatnonzero(data == 34)
+    before = np.where(quotes > 0, data[quotes - 1], 10)
+    behind = np.where(quotes + 1 < len(data), data[np.minimum(quotes + 1, len(data) - 1)], 10)
+    border = np.zeros(256, dtype=np.bool_)
+    border[list(b'\n\r"' + delimiter)] = True
+    quotes = quotes[border[before] | border[behind]]
     outside: Ints = ends[np.searchsorted(quotes, ends) % 2 == 0]
     return outside
 
 
 def is_closed(text: bytes, delimiter: bytes) -> bool:
     """Whether no quoted cell is open at the end."""
-    if b'"' not in text:
+    if text.count(b'"') % 2 == 0:
         return True
     ended = text.rstrip(b"\r\n") + b"\n"
     ends = record_ends(ended, delimiter)
     return len(ends) > 0 and int(ends[-1]) == len(ended)
+
+
+def _last_end(block: bytes, delimiter: bytes | None) -> int:
+    """Where the last whole record ends, 0 if there is none."""
+    end = block.rfind(b"\n") + 1
+    if delimiter is None or block.count(b'"', 0, end) % 2 == 0:
+        return end
+    return max(record_ends(block, delimiter).tolist()[-1:], default=0)
 
 
 def cut(stream: Readable, delimiter: bytes | None, size: int) -> Iterator[tuple[bytes, int]]:
@@ -64,15 +75,24 @@ def cut(stream: Readable, delimiter: bytes | None, size: int) -> Iterator[tuple[
     while True:
         read = stream.read(size)
         rest += read
-        ends = record_ends(rest, delimiter) if read else np.array([len(rest)])
-        if len(ends) and ends[-1]:
-            block, rest = rest[: ends[-1]], rest[ends[-1] :]
+        end = _last_end(rest, delimiter) if read else len(rest)
+        if end:
+            block, rest = rest[:end], rest[end:]
             yield block, line
             line += block.count(b"\n")
         if not read:
             return
         if len(rest) > LONGEST:
             raise RecordError(f"line {line}: a record must be shorter than {LONGEST:,} bytes")
+
+
+def first_record(block: bytes, delimiter: bytes) -> tuple[int, int]:
+    """Where the first record that is not blank begins and ends; the end twice if there is none."""
+    start = len(block) - len(block.lstrip(b"\r\n"))
+    end = block.find(b"\n", start) + 1 or len(block)
+    while not is_closed(block[start:end], delimiter) and end < len(block):
+        end = block.find(b"\n", end) + 1 or len(block)
+    return start, end
 
 
 def split_records(block: bytes, delimiter: bytes | None) -> tuple[list[bytes], list[int]]:

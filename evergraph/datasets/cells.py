@@ -28,6 +28,8 @@ Mask = NDArray[np.bool_]
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Texts that mean a missing number, boolean or date, in any case; for other kinds, only ""."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LETTERS = re.compile(r"[^\W_]+")
+_BETWEEN = re.compile(r"[^,\[\]]+")
 _BOOLEANS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
 _EPOCH = datetime(1970, 1, 1)
 _FIRST = -62135596800_000_000  # the year 1, where Python's dates begin, in microseconds
@@ -43,6 +45,13 @@ def flat(column: Any) -> pa.Array:
             return column.chunk(0)
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     return column
+
+
+def is_plain(array: pa.Array) -> bool:
+    """Whether texts have neither blanks nor control characters, nor any beyond ASCII."""
+    data = array.buffers()[2]
+    letters = np.frombuffer(data, dtype=np.uint8) if data else np.zeros(0, dtype=np.uint8)
+    return not len(letters) or (int(letters.min()) > 32 and int(letters.max()) < 127)
 
 
 def is_null(array: pa.Array) -> Mask:
@@ -78,13 +87,17 @@ def booleans(column: Any) -> tuple[Floats, Ints]:
     return values, np.union1d(bad, odd)
 
 
-def days(column: Any) -> tuple[Floats, Ints, Ints]:
-    """ISO dates and times as days since 1970 (UTC), the day in the year from 0, the bad rows."""
+def moments(column: Any) -> tuple[Floats, Ints]:
+    """ISO dates and times as microseconds since 1970 (UTC), NaN where missing, the bad rows."""
     array = flat(column)
     if not pa.types.is_string(array.type):
-        values, bad = _all_bad(array)
-        return values, np.zeros(len(array), dtype=np.int64), bad
-    values, bad = _parsed(array, _fast_moments, parse_moment)
+        return _all_bad(array)
+    return _parsed(array, _fast_moments, parse_moment)
+
+
+def days(column: Any) -> tuple[Floats, Ints, Ints]:
+    """ISO dates and times as days since 1970 (UTC), the day in the year from 0, the bad rows."""
+    values, bad = moments(column)
     whole = np.where(np.isnan(values), 0, np.floor(values / DAY)).astype("M8[D]")
     day_in_year = (whole - whole.astype("M8[Y]").astype("M8[D]")).astype(np.int64)
     return values / DAY, day_in_year, bad
@@ -103,7 +116,8 @@ def texts(column: Any) -> tuple[pa.Array, Ints]:
         array = pc.take(pa.array(names, pa.string()), known.indices)
     elif not pa.types.is_string(kind):
         array = pc.cast(array, pa.string())
-    array = pc.utf8_trim_whitespace(array)
+    if not is_plain(array):
+        array = pc.utf8_trim_whitespace(array)
     return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array), NOTHING
 
 
@@ -133,22 +147,32 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
 
     Args:
         column: texts or, for `text=False`, also lists.
-        text: words are runs of letters and digits in lower case; else what stands between blanks.
+        text: words are runs of letters and digits in lower case; else what stands between blanks,
+            commas and brackets.
     """
     array = flat(column)
-    bad = NOTHING
     if pa.types.is_list(array.type) and not text:
-        lists = array
-    else:
-        array, bad = texts(array)
-        split = r"[^\pL\pN]+" if text else r"[\s,]+"
-        array = pc.utf8_lower(array) if text else pc.utf8_trim(array, "[] \t")
-        lists = pc.split_pattern_regex(array, split)
-    row = np.repeat(np.arange(len(lists)), list_lengths(lists))
-    words, _ = texts(pc.list_flatten(lists))
-    known = pc.dictionary_encode(words)
-    kept = np.flatnonzero(~is_null(words))
-    return Codes(row[kept], _indices(known)[kept], known.dictionary.to_pylist()), bad
+        row = np.repeat(np.arange(len(array)), list_lengths(array))
+        words, bad = categories(pc.list_flatten(array))
+        return Codes(row[words.row], words.code, words.distinct), row[bad]
+    array, bad = texts(array)
+    pieces = pc.utf8_split_whitespace(array)
+    row = np.repeat(np.arange(len(array)), list_lengths(pieces))
+    known = pc.dictionary_encode(pc.list_flatten(pieces))
+    # Only distinct pieces are looked at; each is one word, or a few, or none.
+    pattern, number = (_LETTERS if text else _BETWEEN), dict[str, int]()
+    codes = [
+        [number.setdefault(word, len(number)) for word in pattern.findall(piece)]
+        for piece in (one.lower() if text else one for one in known.dictionary.to_pylist())
+    ]
+    counts = np.array([len(some) for some in codes], dtype=np.int64)
+    every = np.array([code for some in codes for code in some], dtype=np.int64)
+    starts = np.cumsum(counts) - counts
+    piece = _indices(known)
+    of_piece = counts[piece]
+    first = np.repeat(starts[piece] - (np.cumsum(of_piece) - of_piece), of_piece)
+    code = every[first + np.arange(len(first))]
+    return Codes(np.repeat(row, of_piece), code, list(number)), bad
 
 
 def _parsed(

@@ -20,6 +20,7 @@ from evergraph.datasets.blocks import (
     NOT_UTF8,
     Readable,
     cut,
+    first_record,
     is_closed,
     line_finder,
     split_records,
@@ -37,15 +38,15 @@ def read_csv(
     for block, line in cut(stream, mark, size):
         block = block.removeprefix(BOM) if line == 1 else block
         if names is None:
-            records, lines = split_records(block, mark)
-            if not records:
+            start, end = first_record(block, mark)
+            if start == end:
                 continue
-            names = _header(records[0], delimiter, report, file, line + lines[0])
+            place = line + block[:start].count(b"\n")
+            names = _header(block[start:end], delimiter, report, file, place)
             if names is None:
                 return
-            start = block.index(records[0]) + len(records[0])
-            line += block[:start].count(b"\n")
-            block = block[start:]
+            line += block[:end].count(b"\n")
+            block = block[end:]
             yield _texts(names, [], report, file, line)
         if block.strip(b"\r\n"):
             yield _csv_block(block, line, names, delimiter, report, file)

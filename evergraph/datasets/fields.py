@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from evergraph.datasets.cells import DAY, flat, is_null, parse_moment, parse_number, texts
+from evergraph.datasets.cells import DAY, flat, is_null, is_plain, parse_moment, parse_number, texts
 from evergraph.datasets.columns import Chunk, text_of_float
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import LIMIT
@@ -154,23 +154,22 @@ def column_of_ids(column: Any) -> list[Id] | None:
         return values
     if not pa.types.is_string(array.type):
         return None
-    array, _ = texts(array)
-    if array.null_count:
+    if not is_plain(array):
+        array, _ = texts(array)
+    if array.null_count or not len(array):
         return None
-    small = pc.match_substring_regex(array, _SMALL)
-    if pc.all(small).as_py():
+    lengths = pc.binary_length(array)
+    shortest, longest = pc.min_max(lengths).values()
+    if shortest.as_py() == 0 or longest.as_py() > MAX_BYTES:
+        return None
+    digits = pc.or_(pc.utf8_is_decimal(array), pc.starts_with(array, "-"))
+    if pc.all(digits).as_py() and pc.all(pc.match_substring_regex(array, _SMALL)).as_py():
         integers: list[Id] = pc.cast(array, pa.int64()).to_numpy().tolist()
         return integers
-    long = pc.greater(pc.binary_length(array), MAX_BYTES)
-    odd = pc.or_(pc.or_(long, pc.match_substring(array, "\0")), _maybe_integer(array))
-    if pc.any(odd).as_py():
+    if pc.any(digits).as_py() or pc.any(pc.match_substring(array, "\0")).as_py():
         return None
     names: list[Id] = array.to_pylist()
     return names
-
-
-def _maybe_integer(array: pa.Array) -> pa.Array:
-    return pc.match_substring_regex(array, "^-?[0-9]+$")
 
 
 def column_of_floats(column: Any, limit: float) -> NDArray[np.float64] | None:

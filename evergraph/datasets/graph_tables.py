@@ -60,14 +60,14 @@ class Edges:
         targets: ids.
         weights: `(R,)`, or `(R, W)` for vectors; 1 where unknown; None if there is no such column.
         times: NaN where unknown; None if there is no such column.
-        lines: where each row stands.
+        chunk: the rows as they were read, for their lines.
     """
 
     sources: list[Id]
     targets: list[Id]
     weights: Floats | None
     times: Floats | None
-    lines: Any
+    chunk: Chunk
 
 
 def read_nodes(
@@ -140,7 +140,7 @@ def read_edges(
             _pick(targets, kept, bad),
             None if weights is None else weights[kept],
             None if times is None else times[kept],
-            (chunk.take(kept) if bad else chunk).lines,
+            chunk.take(kept) if bad else chunk,
         )
     if report is None:
         own.check()

@@ -148,12 +148,12 @@ def test_malformed_csv_events_are_refused(data, line, rule):
 
 def test_reading_stops_at_the_first_malformed_line_unless_there_is_a_report():
     data = DATA + b"{\n" + DATA + b"[]\n" + DATA
-    read = []
+    reading = read_events(io.BytesIO(data), size=3)
+    found = [next(reading) for _ in range(3)]
+    assert [len(events) for events, _ in found] == [3, 3, 1]
+    assert found[-1][1] == Position(len(LINES), len(DATA))
     with pytest.raises(TableError) as error:
-        for events, position in read_events(io.BytesIO(data), size=3):
-            read += events
-    assert len(read) == len(LINES)
-    assert position == Position(len(LINES), len(DATA))
+        next(reading)
     assert error.value.problems[0].line == len(LINES) + 1
     report = Report()
     assert len(events_of(io.BytesIO(data), report)) == 3 * len(LINES)

@@ -295,7 +295,7 @@ def test_edges_have_ends_weights_and_times():
     assert (part.sources, part.targets) == (["ann", 7], [7, "bob"])
     assert part.weights.tolist() == [1.0, 0.5]
     assert part.times.tolist() == [19723.0, 3.0]
-    assert list(part.lines) == [2, 3]
+    assert list(part.chunk.lines) == [2, 3]
     assert [edge.weights for edge in read_edges({"source": [1], "target": [2]})] == [None]
 
 
@@ -389,8 +389,8 @@ def test_networkx_ids_must_be_ids():
 NASTY = [
     b"", b"x", b"7", b"-1", b"1e300", b"-inf", b"nan", b"NaN", b"1e-320", b"2024-02-30",
     b"\xff\xfe", b"\0", b'"', b'""', b'"a', b'a"b', b"a,b", b'"a,b"', b'"a\nb"', b"\r", b"\r\n",
-    b"\n", b"\n\n", b"x" * 2000, b"9" * 400, b"\xef\xbb\xbf", "é\u2028".encode(), b"true", b"[1, 2]",
-    b"[", b"0x10", b" ", b"\t", b";", b"null", b"\xed\xa0\x80", b"99999999999999999999",
+    b"\n", b"\n\n", b"x" * 2000, b"9" * 400, b"\xef\xbb\xbf", "é\u2028".encode(), b"true",
+    b"[1, 2]", b"[", b"0x10", b" ", b"\t", b";", b"null", b"\xed\xa0\x80", b"99999999999999999999",
     b"24:00", b"+5",
 ]  # fmt: skip
 JSON = [
