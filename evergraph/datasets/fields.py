@@ -192,16 +192,19 @@ def each(
     chunk: Chunk, name: str, convert: Callable[[object], Any], report: Report, bad: set[int]
 ) -> list[Any]:
     """A column cell by cell; refused cells are reported and their rows added to `bad`."""
-    values: list[Any] = []
-    known: dict[str, Any] = {}  # texts often repeat
-    for row, value in enumerate(chunk.table.column(name).to_pylist()):
+    column = flat(chunk.table.column(name))
+    if pa.types.is_string(column.type):
+        known = pc.dictionary_encode(column)
         try:
-            if not isinstance(value, str):
-                values.append(convert(value))
-                continue
-            if value not in known:
-                known[value] = convert(value)
-            values.append(known[value])
+            distinct = [*map(convert, known.dictionary.to_pylist()), convert(None)]
+            codes = pc.fill_null(known.indices, len(distinct) - 1).to_numpy().tolist()
+            return [distinct[code] for code in codes]
+        except FieldError:
+            pass  # the loop below says where
+    values: list[Any] = []
+    for row, value in enumerate(column.to_pylist()):
+        try:
+            values.append(convert(value))
         except FieldError as error:
             chunk.complain(report, row, name, value, error.rule, error.way_out)
             bad.add(row)

@@ -16,7 +16,7 @@ from evergraph.datasets.encoding import BUCKETS, WIDEST, Column
 
 TEXT_WORDS = 3
 """A column of texts with so many words on average is of kind text, with fewer category."""
-_CODE = r"^\s*[+-]?0[0-9]"  # 007: digits, but a code and no number
+_CODE = "^[+-]?0[0-9]"  # 007: digits, but a code and no number
 _FEW = 100
 _NONE = np.zeros(0, dtype=np.int64)
 _PART = re.compile(r"(.*?)(0|[1-9][0-9]*)")
@@ -70,14 +70,18 @@ class Evidence:
             return
         self.values += found
         is_text = pa.types.is_string(array.type)
-        self.words += found + pc.sum(pc.count_substring(texts, " ")).as_py()
+        self.words += found
+        if not (is_text and cells.is_plain(texts)):
+            self.words += pc.sum(pc.count_substring(texts, " ")).as_py()
         vectors = is_text and pc.all(pc.starts_with(texts, "[")).as_py()
         if vectors:
             self._add_lists(pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), r"[\s,]+"))
         self._keep("vector", vectors and "vector" in self.known, 0)
         self._try("number", array, cells.numbers, True)
         if "number" in self.known and is_text:
-            codes = pc.any(pc.match_substring_regex(texts, _CODE)).as_py()
+            zeros = [pc.starts_with(texts, start) for start in ("0", "-0", "+0")]
+            leading = pc.filter(texts, pc.or_(pc.or_(zeros[0], zeros[1]), zeros[2]))
+            codes = pc.any(pc.match_substring_regex(leading, _CODE)).as_py()
             self._keep("number", not codes, 0)
         self._try("boolean", array, cells.booleans, True)
         self._try("date", array, cells.moments, True)
