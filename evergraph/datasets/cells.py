@@ -1,4 +1,4 @@
-"""The cells of a column, read as one kind: numbers, booleans, days, texts, tokens or vectors.
+"""The cells of a column, read as one kind: numbers, booleans, days, texts or tokens.
 
 Every function takes a column of one of the types of `columns.py` and returns numpy arrays and the
 rows whose cells are not of that kind. Nothing depends on which other rows are in the chunk.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,11 +28,13 @@ Mask = NDArray[np.bool_]
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Texts that mean a missing number, boolean or date, in any case; for other kinds, only ""."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LETTERS = re.compile(r"[^\W_]+")
+_BETWEEN = re.compile(r"[^,\[\]]+")
 _BOOLEANS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
 _EPOCH = datetime(1970, 1, 1)
 _FIRST = -62135596800_000_000  # the year 1, where Python's dates begin, in microseconds
 _LAST = 253402300800_000_000  # the year 10,000
-_NOTHING = np.zeros(0, dtype=np.int64)
+NOTHING = np.zeros(0, dtype=np.int64)
 DAY = 86_400_000_000
 
 
@@ -43,6 +45,13 @@ def flat(column: Any) -> pa.Array:
             return column.chunk(0)
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     return column
+
+
+def is_plain(array: pa.Array) -> bool:
+    """Whether texts have neither blanks nor control characters, nor any beyond ASCII."""
+    data = array.buffers()[2]
+    letters = np.frombuffer(data, dtype=np.uint8) if data else np.zeros(0, dtype=np.uint8)
+    return not len(letters) or (int(letters.min()) > 32 and int(letters.max()) < 127)
 
 
 def is_null(array: pa.Array) -> Mask:
@@ -56,7 +65,7 @@ def numbers(column: Any) -> tuple[Floats, Ints]:
     """Finite numbers up to `LIMIT`, NaN where missing or bad, and the bad rows."""
     array = flat(column)
     if pa.types.is_string(array.type):
-        return _parsed(array, _fast_numbers, _number)
+        return _parsed(array, _fast_numbers, parse_number)
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
         return _all_bad(array)
     values = np.array(_numpy(array), dtype=np.float64)
@@ -78,13 +87,17 @@ def booleans(column: Any) -> tuple[Floats, Ints]:
     return values, np.union1d(bad, odd)
 
 
-def days(column: Any) -> tuple[Floats, Ints, Ints]:
-    """ISO dates and times as days since 1970 (UTC), the day in the year from 0, the bad rows."""
+def moments(column: Any) -> tuple[Floats, Ints]:
+    """ISO dates and times as microseconds since 1970 (UTC), NaN where missing, the bad rows."""
     array = flat(column)
     if not pa.types.is_string(array.type):
-        values, bad = _all_bad(array)
-        return values, np.zeros(len(array), dtype=np.int64), bad
-    values, bad = _parsed(array, _fast_moments, _moment)
+        return _all_bad(array)
+    return _parsed(array, _fast_moments, parse_moment)
+
+
+def days(column: Any) -> tuple[Floats, Ints, Ints]:
+    """ISO dates and times as days since 1970 (UTC), the day in the year from 0, the bad rows."""
+    values, bad = moments(column)
     whole = np.where(np.isnan(values), 0, np.floor(values / DAY)).astype("M8[D]")
     day_in_year = (whole - whole.astype("M8[Y]").astype("M8[D]")).astype(np.int64)
     return values / DAY, day_in_year, bad
@@ -103,8 +116,9 @@ def texts(column: Any) -> tuple[pa.Array, Ints]:
         array = pc.take(pa.array(names, pa.string()), known.indices)
     elif not pa.types.is_string(kind):
         array = pc.cast(array, pa.string())
-    array = pc.utf8_trim_whitespace(array)
-    return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array), _NOTHING
+    if not is_plain(array):
+        array = pc.utf8_trim_whitespace(array)
+    return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array), NOTHING
 
 
 def _float_text(value: float | None) -> str | None:
@@ -133,108 +147,32 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
 
     Args:
         column: texts or, for `text=False`, also lists.
-        text: words are runs of letters and digits in lower case; else what stands between blanks.
+        text: words are runs of letters and digits in lower case; else what stands between blanks,
+            commas and brackets.
     """
     array = flat(column)
-    bad = _NOTHING
     if pa.types.is_list(array.type) and not text:
-        lists = array
-    else:
-        array, bad = texts(array)
-        split = r"[^\pL\pN]+" if text else r"[\s,]+"
-        array = pc.utf8_lower(array) if text else pc.utf8_trim(array, "[] \t")
-        lists = pc.split_pattern_regex(array, split)
-    row = np.repeat(np.arange(len(lists)), list_lengths(lists))
-    words, _ = texts(pc.list_flatten(lists))
-    known = pc.dictionary_encode(words)
-    kept = np.flatnonzero(~is_null(words))
-    return Codes(row[kept], _indices(known)[kept], known.dictionary.to_pylist()), bad
-
-
-@dataclass(frozen=True, eq=False)
-class Vectors:
-    """The nonzeros of a column of vectors; rows ascend, and places ascend within a row."""
-
-    row: Ints
-    place: Ints
-    value: Floats
-    missing: Mask
-    bad: Ints
-
-
-def vectors(column: Any, width: int) -> Vectors:
-    """Vectors of one width: lists, texts such as "[1, 2.5]", or sparse vectors."""
-    array = flat(column)
-    if pa.types.is_string(array.type):
-        trimmed = pc.utf8_trim(array, "[] \t")
-        trimmed = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
-        array = pc.split_pattern_regex(trimmed, r"[\s,]+")
-    missing = is_null(array)
-    if pa.types.is_struct(array.type):
-        return _sparse(array, width)
-    if not pa.types.is_list(array.type):
-        return _dense(np.zeros((len(array), width)), missing, np.flatnonzero(~missing))
-    lengths = list_lengths(array)
-    value, wrong = numbers(pc.list_flatten(array))
-    row = np.repeat(np.arange(len(array)), lengths)
-    wrong = np.union1d(row[wrong], row[np.isnan(value)])
-    bad = np.union1d(wrong, np.flatnonzero((lengths != width) & ~missing))
-    good = ~missing
-    good[bad] = False
-    dense = np.zeros((len(array), width))
-    dense[good] = value[good[row]].reshape(-1, width)
-    return _dense(dense, ~good, bad)
-
-
-def as_vectors(values: Floats) -> Vectors:
-    """Numbers as vectors of one entry, missing where they are NaN."""
-    missing = np.isnan(values)
-    row = np.flatnonzero((values != 0) & ~missing)
-    return Vectors(row, np.zeros(len(row), dtype=np.int64), values[row], missing, _NOTHING)
-
-
-def stack(columns: Sequence[Any]) -> tuple[Vectors, list[tuple[int, int]]]:
-    """Columns of numbers as one vector per row, missing where a part is.
-
-    Returns:
-        The vectors, and the row and the part of each bad cell.
-    """
-    dense = np.empty((len(columns[0]), len(columns)))
-    wrong: list[tuple[int, int]] = []
-    for part, column in enumerate(columns):
-        dense[:, part], bad = numbers(column)
-        wrong += [(int(row), part) for row in bad]
-    missing: Mask = np.asarray(np.isnan(dense).any(axis=1))
-    dense[missing] = 0
-    return _dense(dense, missing, _NOTHING), wrong
-
-
-def _dense(values: Floats, missing: Mask, bad: Ints) -> Vectors:
-    row, place = np.nonzero(values)
-    return Vectors(row, place, values[row, place], missing, bad)
-
-
-def _sparse(array: pa.Array, width: int) -> Vectors:
-    index, value = flat(pc.struct_field(array, "index")), flat(pc.struct_field(array, "value"))
-    missing = is_null(index) & is_null(value)
-    lengths = list_lengths(index)
-    row = np.repeat(np.arange(len(array)), lengths)
-    place, unplaced = numbers(pc.list_flatten(index))
-    bad = [row[unplaced], np.flatnonzero((lengths != list_lengths(value)) & ~missing)]
-    bad.append(row[~((place >= 0) & (place < width))])
-    number, wrong = numbers(pc.list_flatten(value))
-    of_value = np.repeat(np.arange(len(array)), list_lengths(value))
-    bad += [of_value[wrong], of_value[np.isnan(number)]]
-    good = ~missing
-    good[np.concatenate(bad)] = False
-    row, place, number = row[good[row]], place[good[row]], number[good[of_value]]
-    order = np.lexsort((place, row))
-    row, place, number = row[order], place[order].astype(np.int64), number[order]
-    repeated = (row[1:] == row[:-1]) & (place[1:] == place[:-1])
-    bad.append(row[1:][repeated])
-    good[row[1:][repeated]] = False
-    kept = good[row] & (number != 0)
-    return Vectors(row[kept], place[kept], number[kept], ~good, np.unique(np.concatenate(bad)))
+        row = np.repeat(np.arange(len(array)), list_lengths(array))
+        words, bad = categories(pc.list_flatten(array))
+        return Codes(row[words.row], words.code, words.distinct), row[bad]
+    array, bad = texts(array)
+    pieces = pc.utf8_split_whitespace(array)
+    row = np.repeat(np.arange(len(array)), list_lengths(pieces))
+    known = pc.dictionary_encode(pc.list_flatten(pieces))
+    # Only distinct pieces are looked at; each is one word, or a few, or none.
+    pattern, number = (_LETTERS if text else _BETWEEN), dict[str, int]()
+    codes = [
+        [number.setdefault(word, len(number)) for word in pattern.findall(piece)]
+        for piece in (one.lower() if text else one for one in known.dictionary.to_pylist())
+    ]
+    counts = np.array([len(some) for some in codes], dtype=np.int64)
+    every = np.array([code for some in codes for code in some], dtype=np.int64)
+    starts = np.cumsum(counts) - counts
+    piece = _indices(known)
+    of_piece = counts[piece]
+    first = np.repeat(starts[piece] - (np.cumsum(of_piece) - of_piece), of_piece)
+    code = every[first + np.arange(len(first))]
+    return Codes(np.repeat(row, of_piece), code, list(number)), bad
 
 
 def _parsed(
@@ -245,7 +183,7 @@ def _parsed(
     """Texts as numbers, by pyarrow for all if it can read them all, else text by text."""
     values = fast(array)
     if values is not None:
-        return values, _NOTHING
+        return values, NOTHING
     known = pc.dictionary_encode(array)
     parsed = np.full(len(known.dictionary) + 1, np.nan)
     odd = np.zeros(len(parsed), dtype=np.bool_)
@@ -270,7 +208,8 @@ def _fast_numbers(array: pa.Array) -> Floats | None:
     return np.array(values, dtype=np.float64) if within.all() else None
 
 
-def _number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
+    """The number that a text stands for, or None."""
     value = float(text) if _NUMBER.fullmatch(text) else math.inf
     return value if abs(value) <= LIMIT else None
 
@@ -288,7 +227,8 @@ def _fast_moments(array: pa.Array) -> Floats | None:
     return None
 
 
-def _moment(text: str) -> float | None:
+def parse_moment(text: str) -> float | None:
+    """Microseconds from 1970 to an ISO date or time (UTC if it names no zone), or None."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:

@@ -22,6 +22,7 @@ from evergraph.datasets.report import Report
 
 Ints = NDArray[np.int64]
 SPARSE_VECTOR = frozenset({"index", "value"})
+_SPARSE = pa.struct([("index", pa.list_(pa.int64())), ("value", pa.list_(pa.float64()))])
 _EXACT = 2**53  # integers up to here are floats without rounding
 _FEW = "give numbers, texts, booleans, dates, or lists of numbers or texts"
 
@@ -61,10 +62,14 @@ class Chunk:
 
     def slice(self, start: int, length: int) -> Chunk:
         """Some of the rows."""
-        table = self.table.slice(start, length)
-        return Chunk(
-            table, self.file, self.unit, lambda: self.lines[start : start + table.num_rows]
-        )
+        end = min(start + length, self.num_rows)  # pyarrow does not check it without columns
+        table = self.table.slice(start, end - start)
+        return Chunk(table, self.file, self.unit, lambda: self.lines[start:end])
+
+    def take(self, rows: Ints) -> Chunk:
+        """The rows of these numbers."""
+        table = self.table.take(pa.array(rows))
+        return Chunk(table, self.file, self.unit, lambda: np.asarray(self.lines)[rows])
 
     def without(self, columns: Iterable[str]) -> Chunk:
         """The same rows without some of the columns."""
@@ -151,7 +156,7 @@ def _complaints(report: Report, file: str, name: str, places: Sequence[int], uni
 def column_of(values: list[Any], complain: Complain) -> pa.Array:
     """A column of Python values; where types are mixed, all become their canonical texts."""
     for row, value in enumerate(values):
-        if not _usable(value):
+        if not is_usable(value):
             complain(row, value, "a value must be a number, text, boolean, date or flat list")
             values[row] = None
     found = {type(value) for value in values if value is not None}
@@ -160,20 +165,20 @@ def column_of(values: list[Any], complain: Complain) -> pa.Array:
     )
     if numbers or len(found) <= 1:
         try:
-            return pa.array(values, from_pandas=True)
+            return pa.array(values, _SPARSE if found == {dict} else None, from_pandas=True)
         except (pa.ArrowException, ValueError, OverflowError, TypeError):
             pass  # integers beyond 64 bits, or lists of several types
     return pa.array([None if value is None else _text_of(value) for value in values], pa.string())
 
 
-def _usable(value: Any) -> bool:
+def is_usable(value: object) -> bool:
     """Whether a cell can hold it: a scalar, a flat list of scalars or a sparse vector."""
     if isinstance(value, str):
         return _is_utf8(value)
     if isinstance(value, dict):
         return value.keys() == SPARSE_VECTOR and all(
-            isinstance(part, list) and all(type(number) in (int, float) for number in part)
-            for part in value.values()
+            isinstance(value[name], list) and all(type(number) in types for number in value[name])
+            for name, types in (("index", {int}), ("value", {int, float}))
         )
     if isinstance(value, list | tuple):
         return all(
@@ -253,9 +258,8 @@ def _as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _sparse_vectors(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if {field.name for field in column.type} != SPARSE_VECTOR:
         raise ValueError("a nested value must have the two lists index and value")
-    index = pc.cast(pc.struct_field(column, "index"), pa.list_(pa.int64()))
-    value = pc.cast(pc.struct_field(column, "value"), pa.list_(pa.float64()))
-    return pc.make_struct(index, value, field_names=["index", "value"])
+    parts = [pc.cast(pc.struct_field(column, part.name), part.type) for part in _SPARSE]
+    return pc.make_struct(*parts, field_names=["index", "value"])
 
 
 def _first_line(error: BaseException) -> str:

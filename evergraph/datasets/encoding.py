@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from evergraph.checks import check_one_of
 from evergraph.datasets import cells
-from evergraph.datasets.cells import Codes, Vectors
+from evergraph.datasets.cells import Codes
 from evergraph.datasets.columns import Chunk
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import LIMIT, STEPS
+from evergraph.datasets.vectors import Vectors, as_vectors, stack, vectors_of
 
 FRACTION = 16
 """An encoded value v stands for v / 2**16."""
@@ -36,7 +37,7 @@ ONE = 1 << FRACTION
 BUCKETS = {"category": 64, "text": 512, "words": 512}
 MEASURED = ("number", "date", "vector")
 KINDS = (*MEASURED, "boolean", *BUCKETS, "drop")
-_WIDEST = 1 << 20
+WIDEST = 1 << 20
 _SEASON = [
     [round(ONE * wave(2 * math.pi * day / 366)) for day in range(366)]
     for wave in (math.sin, math.cos)
@@ -75,9 +76,9 @@ class Column:
         """Reject kinds and sizes that do not exist."""
         check_one_of(f"the kind of column {self.name!r}", self.kind, KINDS)
         sized = self.kind == "vector" or self.kind in BUCKETS
-        if sized and not 1 <= self.size <= _WIDEST:
+        if sized and not 1 <= self.size <= WIDEST:
             raise ValueError(
-                f"the size of column {self.name!r} must be from 1 to {_WIDEST:,}, got {self.size}"
+                f"the size of column {self.name!r} must be from 1 to {WIDEST:,}, got {self.size}"
             )
         if self.parts and self.kind not in ("vector", "drop"):
             raise ValueError(f"only a vector has parts, but column {self.name!r} is {self.kind}")
@@ -112,7 +113,7 @@ class Column:
             case "boolean":
                 values, bad = cells.booleans(column)
             case "vector":
-                vectors = cells.vectors(column, self.size)
+                vectors = vectors_of(column, self.size)
                 self._complain(chunk, report, column, vectors.bad)
                 return vectors, day_in_year
             case "category":
@@ -124,12 +125,12 @@ class Column:
             row = np.flatnonzero(~np.isnan(values))
             return Codes(row, values[row].astype(np.int64), ["false", "true"])
         if self.kind in MEASURED:
-            return cells.as_vectors(values), day_in_year
+            return as_vectors(values), day_in_year
         return codes
 
     def _stack(self, chunk: Chunk, report: Report) -> Vectors:
         columns = [_find(chunk, name) for name in self.sources]
-        vectors, wrong = cells.stack(columns)
+        vectors, wrong = stack(columns)
         for row, part in wrong:
             value = columns[part][row].as_py()
             way_out = _way_out("number")
@@ -146,20 +147,20 @@ class Column:
         """The filled places, from place `start` on."""
         if isinstance(parsed, Codes):
             if self.kind == "boolean":
-                return [_place(rows, parsed.row, start + parsed.code, ONE)]
+                return [_place(parsed.row, start + parsed.code, ONE)]
             of_code = self._hash(parsed.distinct)[parsed.code]
             if self.kind == "category":
-                return [_place(rows, parsed.row, start + of_code, ONE)]
+                return [_place(parsed.row, start + of_code, ONE)]
             return [_bag(rows, parsed.row, of_code, self.size, start)]
         vectors, day_in_year = parsed
         missing = np.flatnonzero(vectors.missing)
         parts = [_standardize(vectors, rows, start, mean, scale)]
-        parts.append(_place(rows, missing, np.full(len(missing), start + self.entries), ONE))
+        parts.append(_place(missing, start + self.entries, ONE))
         if self.kind == "date":
             known = np.flatnonzero(~vectors.missing)
             for place, wave in enumerate(_SEASON, start + self.entries + 1):
                 value = np.array(wave)[day_in_year[known]]
-                parts.append(_place(rows, known, np.full(len(known), place), value))
+                parts.append(_place(known, place, value))
         return parts
 
     def _hash(self, distinct: Sequence[str]) -> Ints:
@@ -191,55 +192,76 @@ def _way_out(kind: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Some places of all rows: how many each row fills, then which and with what, row by row."""
+    """Some places of the rows, row by row.
 
-    counts: Ints
+    Attributes:
+        row: of each entry, ascending.
+        index: its place.
+        value: what it holds.
+        single: whether no row has two entries.
+    """
+
+    row: Ints
     index: Ints
     value: Ints
+    single: bool = True
 
 
-def _place(rows: int, row: Ints, index: Ints, value: int | Ints) -> Part:
+def _place(row: Ints, index: Ints | int, value: int | Ints) -> Part:
     """At most one place per row; zeros are left out."""
+    indices = np.broadcast_to(np.asarray(index, dtype=np.int64), row.shape)
     values = np.broadcast_to(np.asarray(value, dtype=np.int64), row.shape)
-    kept = np.flatnonzero(values)
-    return Part(np.bincount(row[kept], minlength=rows), index[kept], values[kept])
+    kept = slice(None) if isinstance(value, int) else np.flatnonzero(values)
+    return Part(row[kept], indices[kept], values[kept])
 
 
 def _bag(rows: int, row: Ints, bucket: Ints, buckets: int, start: int) -> Part:
     """Counts of buckets, divided by the length of the row's vector of counts."""
-    key, count = np.unique(row * buckets + bucket, return_counts=True)
-    row, bucket = key // buckets, key % buckets
+    keys = row * buckets + bucket
+    if rows * buckets < 1 << 31:
+        keys = keys.astype(np.int32)  # sorted faster
+    key, count = np.unique(keys, return_counts=True)
+    row, bucket = np.divmod(key.astype(np.int64), buckets)
     length = np.sqrt(np.bincount(row, weights=count * count, minlength=rows))
     value = np.rint(count / length[row] * ONE).astype(np.int64)
-    return Part(np.bincount(row, minlength=rows), start + bucket, value)
+    return Part(row, start + bucket, value, single=False)
 
 
 def _standardize(vectors: Vectors, rows: int, start: int, mean: Ints, scale: Ints) -> Part:
     """(value - mean) / scale, clipped at ±2**8; `mean` counts in sixteenths of the scale."""
-    row, place, value = vectors.row, vectors.place, vectors.value
+    row, place = vectors.row, vectors.place
+    inverse = 2.0 ** -scale.astype(np.float64)  # powers of two, so that products are exact
     if mean.any():
         dense = np.zeros((rows, len(mean)))
-        dense[row, place] = value
-        shifted = np.ldexp(dense, -scale) - mean / STEPS
+        dense[row, place] = vectors.value
+        shifted = dense * inverse - mean / STEPS
         shifted[vectors.missing] = 0
-        row, place = np.nonzero(shifted)
-        scaled = shifted[row, place]
+        fixed = _fix(shifted).reshape(-1)
+        kept = np.flatnonzero(fixed)
+        row, place = np.divmod(kept, len(mean)) if len(mean) > 1 else (kept, np.zeros_like(kept))
     else:
-        scaled = np.ldexp(value, -scale[place])
-    fixed = np.rint(np.clip(scaled * ONE, -CLIP, CLIP)).astype(np.int64)
-    kept = np.flatnonzero(fixed)
-    return Part(np.bincount(row[kept], minlength=rows), start + place[kept], fixed[kept])
+        fixed = _fix(vectors.value * inverse[place])
+        kept = np.flatnonzero(fixed)
+        row, place = row[kept], place[kept]
+    return Part(row, start + place, fixed[kept], single=len(mean) == 1)
+
+
+def _fix(values: NDArray[np.float64]) -> Ints:
+    return np.rint(np.clip(values * ONE, -CLIP, CLIP)).astype(np.int64)
 
 
 def assemble(rows: int, parts: Sequence[Part]) -> tuple[Ints, NDArray[np.int32], NDArray[np.int32]]:
     """Rows of all parts side by side, as `(indptr, index, value)`."""
+    counts = [np.bincount(part.row, minlength=rows) for part in parts]
     indptr = np.zeros(rows + 1, dtype=np.int64)
-    np.cumsum(sum((part.counts for part in parts), np.zeros(rows, dtype=np.int64)), out=indptr[1:])
+    np.cumsum(sum(counts, np.zeros(rows, dtype=np.int64)), out=indptr[1:])
     index, value = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.int32)
     free = indptr[:-1].copy()
-    for part in parts:
-        before = np.cumsum(part.counts) - part.counts
-        place = np.repeat(free - before, part.counts) + np.arange(len(part.index))
+    for part, count in zip(parts, counts, strict=True):
+        place = free[part.row]
+        if not part.single:
+            before = np.cumsum(count) - count
+            place += np.arange(len(place)) - before[part.row]
         index[place], value[place] = part.index, part.value
-        free += part.counts
+        free += count
     return indptr, index, value

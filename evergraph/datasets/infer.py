@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,12 +12,16 @@ import pyarrow.compute as pc
 
 from evergraph.datasets import cells
 from evergraph.datasets.columns import Chunk
-from evergraph.datasets.encoding import BUCKETS, Column
+from evergraph.datasets.encoding import BUCKETS, WIDEST, Column
 
 TEXT_WORDS = 3
 """A column of texts with so many words on average is of kind text, with fewer category."""
-_CODE = r"^\s*[+-]?0[0-9]"  # 007: digits, but a code and no number
+_CODE = "^[+-]?0[0-9]"  # 007: digits, but a code and no number
+_FEW = 100
+_NONE = np.zeros(0, dtype=np.int64)
 _PART = re.compile(r"(.*?)(0|[1-9][0-9]*)")
+
+Read = Callable[[pa.Array], tuple[cells.Floats, cells.Ints]]
 
 
 @dataclass(eq=False)
@@ -66,21 +70,28 @@ class Evidence:
             return
         self.values += found
         is_text = pa.types.is_string(array.type)
-        self.words += pc.sum(pc.count_substring_regex(texts, r"\S+")).as_py()
+        self.words += found
+        if not (is_text and cells.is_plain(texts)):
+            self.words += pc.sum(pc.count_substring(texts, " ")).as_py()
         vectors = is_text and pc.all(pc.starts_with(texts, "[")).as_py()
         if vectors:
             self._add_lists(pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), r"[\s,]+"))
         self._keep("vector", vectors and "vector" in self.known, 0)
-        codes = is_text and pc.any(pc.match_substring_regex(texts, _CODE)).as_py()
-        if "number" in self.known:
-            values, bad = cells.numbers(array)
-            self._keep("number", not codes and len(bad) == 0, _count(values))
-        if "boolean" in self.known:
-            values, bad = cells.booleans(array)
-            self._keep("boolean", len(bad) == 0, _count(values))
-        if "date" in self.known:
-            values, _, bad = cells.days(array)
-            self._keep("date", len(bad) == 0, _count(values))
+        self._try("number", array, cells.numbers, True)
+        if "number" in self.known and is_text:
+            zeros = [pc.starts_with(texts, start) for start in ("0", "-0", "+0")]
+            leading = pc.filter(texts, pc.or_(pc.or_(zeros[0], zeros[1]), zeros[2]))
+            codes = pc.any(pc.match_substring_regex(leading, _CODE)).as_py()
+            self._keep("number", not codes, 0)
+        self._try("boolean", array, cells.booleans, True)
+        self._try("date", array, cells.moments, True)
+
+    def _try(self, kind: str, array: pa.Array, read: Read, possible: bool) -> None:
+        """Look whether all cells are of a kind: a few first, since most columns fail there."""
+        if kind in self.known:
+            possible = possible and len(read(array[:_FEW])[1]) == 0
+            values, bad = read(array) if possible else (np.zeros(0), _NONE)
+            self._keep(kind, possible and len(bad) == 0, int((~np.isnan(values)).sum()))
 
     def _add_lists(self, lists: pa.Array) -> None:
         known = ~cells.is_null(lists)
@@ -115,7 +126,8 @@ class Evidence:
             return Column(name, "drop")
         for kind in ("vector", "number", "boolean", "date"):
             if self.known.get(kind):
-                return Column(name, kind, self.width if kind == "vector" else 0)
+                width = min(max(self.width, 1), WIDEST)  # what lies outside is reported later
+                return Column(name, kind, width if kind == "vector" else 0)
         kind = "text" if self.words >= TEXT_WORDS * self.values else "category"
         if self.lists or name == "words":
             kind = "words"
@@ -141,7 +153,3 @@ def infer(chunks: Iterable[Chunk]) -> tuple[Column, ...]:
                 del columns[f"{prefix}{part}"]
             columns[prefix] = Column(prefix, "vector", size, parts=True)
     return tuple(column for _, column in sorted(columns.items()))
-
-
-def _count(values: cells.Floats) -> int:
-    return int((~np.isnan(values)).sum())

@@ -139,7 +139,7 @@ def _sum(width: int, place: Ints, value: Floats) -> tuple[Ints, NDArray[Any], ND
     Numbers of the same place and exponent are added as integers: halves of their mantissas, whose
     sums float64 holds exactly. Python integers put the few sums together.
     """
-    rounded = np.rint(np.ldexp(value, FRACTION))
+    rounded = np.rint(value * 2.0**FRACTION)
     present = np.flatnonzero(rounded)
     if len(present) == 0:
         nothing = np.zeros(width, dtype=object)
@@ -149,7 +149,7 @@ def _sum(width: int, place: Ints, value: Floats) -> tuple[Ints, NDArray[Any], ND
     lowest = int(exponent.min())
     spread = int(exponent.max()) - lowest + 1
     bins = place * spread + (exponent - lowest)
-    signed = np.ldexp(fraction, 53).astype(np.int64)
+    signed = (fraction * 2.0**53).astype(np.int64)
     sign, mantissa = np.sign(signed), np.abs(signed)
     high, low = mantissa >> _HALF, mantissa & _MASK
 
