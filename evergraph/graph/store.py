@@ -19,7 +19,8 @@ Value = str | bytes | int | float | None
 _EDGES = "source NOT NULL, target NOT NULL, weight, time REAL, PRIMARY KEY (source, target)"
 _SCHEMA = f"""
 CREATE TABLE node (
-    id NOT NULL PRIMARY KEY, cells TEXT NOT NULL, label TEXT, label_position INTEGER, time REAL
+    id NOT NULL PRIMARY KEY, cells TEXT NOT NULL, label TEXT, label_position INTEGER, time REAL,
+    base TEXT
 ) WITHOUT ROWID;
 CREATE TABLE edge ({_EDGES}) WITHOUT ROWID;
 CREATE TABLE waiting ({_EDGES}) WITHOUT ROWID;
@@ -30,8 +31,11 @@ INSERT INTO meta VALUES ('position', 0);
 """
 _BOTH = "EXISTS (SELECT 1 FROM node WHERE id = {}) AND EXISTS (SELECT 1 FROM node WHERE id = {})"
 _PUT_NODE = """
-INSERT INTO node VALUES (?1, ?2, ?3, iif(?3 IS NULL, NULL, ?5), ?4)
-ON CONFLICT DO UPDATE SET cells = excluded.cells,
+INSERT INTO node VALUES (?1, ?2, ?3, iif(?3 IS NULL, NULL, ?5), ?4, ?6)
+ON CONFLICT DO UPDATE SET
+    base = iif(excluded.base IS NULL AND base = '' AND cells <> excluded.cells, cells,
+               coalesce(excluded.base, base)),
+    cells = excluded.cells,
     label_position = iif(excluded.label IS NULL OR excluded.label = label,
                          label_position, excluded.label_position),
     label = coalesce(excluded.label, label), time = coalesce(excluded.time, time)
@@ -169,16 +173,22 @@ class Store:
             The edges that waited for it and are there now.
         """
         values = _node_values(node, cells, label, time)
-        self._file.write(_PUT_NODE, (*values, self._position))
+        self._file.write(_PUT_NODE, (*values, self._position, None))
         self._position += 1
         return self._release(f"({_OF_NODE[6:]}) AND", values[:1])
 
     def put_nodes(
-        self, nodes: Iterable[tuple[Id, Mapping[str, Any], str | None, float | None]]
+        self,
+        nodes: Iterable[tuple[Id, Mapping[str, Any], str | None, float | None]],
+        *,
+        base: bool = False,
     ) -> list[Edge]:
-        """Put many nodes, given as id, cells, label and time; returns the released edges."""
-        first = self._position
-        values = [(*_node_values(*node), first + at) for at, node in enumerate(nodes)]
+        """Put many nodes, given as id, cells, label and time; returns the released edges.
+
+        With `base`, their cells of now are kept for `bases`, whatever replaces them later.
+        """
+        first, mark = self._position, "" if base else None
+        values = [(*_node_values(*node), first + at, mark) for at, node in enumerate(nodes)]
         self._file.write_all(_PUT_NODE, values)
         self._position += len(values)
         return self._release("", ())
@@ -253,6 +263,13 @@ class Store:
         """All nodes in the order of their ids, integers first."""
         return map(_node, self._file.read("SELECT * FROM node ORDER BY id"))
 
+    def bases(self, node: Id | None = None) -> Iterator[tuple[Id, dict[str, Any]]]:
+        """Ids and cells of the nodes that were put as base, as they were then; or of one node."""
+        sql = "SELECT id, iif(base = '', cells, base) FROM node WHERE base IS NOT NULL"
+        one = () if node is None else (check_id(node),)
+        found = self._file.read(f"{sql} {'AND id = ?' if one else ''} ORDER BY id", one)
+        return ((name, json.loads(cells)) for name, cells in found)
+
     def edges(self) -> Iterator[Edge]:
         """All edges in the order of their ids; those that wait are not among them."""
         return map(_edge, self._file.read("SELECT * FROM edge ORDER BY source, target"))
@@ -307,7 +324,7 @@ def _weight_value(weight: Any) -> float | str | None:
 
 
 def _node(row: tuple[Any, ...]) -> Node:
-    node, cells, label, position, time = row
+    node, cells, label, position, time, _ = row
     return Node(node, json.loads(cells), label, position, time)
 
 

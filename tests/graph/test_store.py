@@ -498,3 +498,18 @@ def test_no_byte_of_a_deleted_node_is_left(tmp_path) -> None:
         kept = [word.encode() for at in order[:100] for word in (names[at], secrets[at])]
         assert leftovers(path, kept) == set(kept)
     assert leftovers(path, words) == set()
+
+
+def test_base_cells_stay_as_they_were(tmp_path):
+    with Store(tmp_path / "graph.sqlite") as store:
+        with store.transaction():
+            store.put_nodes([("a", {"x": 1}, None, None), (2, {"x": 2}, None, None)], base=True)
+            store.put_node("later", {"x": 3})
+            for value in (5, 6):
+                store.put_node("a", {"x": value})
+        assert dict(store.bases()) == {2: {"x": 2}, "a": {"x": 1}}
+        assert store.node("a").cells == {"x": 6}
+        assert dict(store.bases("later")) == {}
+        with store.transaction():
+            store.delete_node("a")
+        assert dict(store.bases()) == {2: {"x": 2}}
