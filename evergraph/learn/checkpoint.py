@@ -202,7 +202,7 @@ def model_description(model: Any) -> dict[str, str]:
     return {"model": name, "parameters": str(shapes)}
 
 
-def require_same(path: Path | str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+def require_same(path: Path | str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """Refuse a checkpoint of another configuration, and say in what it differs."""
     other = [key for key in mine if mine[key] != theirs.get(key)]
     if other:
