@@ -47,11 +47,14 @@ def flat(column: Any) -> pa.Array:
     return column
 
 
-def is_plain(array: pa.Array) -> bool:
-    """Whether texts have neither blanks nor control characters, nor any beyond ASCII."""
-    data = array.buffers()[2]
-    letters = np.frombuffer(data, dtype=np.uint8) if data else np.zeros(0, dtype=np.uint8)
-    return not len(letters) or (int(letters.min()) > 32 and int(letters.max()) < 127)
+def is_plain(array: pa.Array, lowest: int = 33) -> bool:
+    """Whether the bytes of texts are ASCII letters from `lowest` on: 33 excludes blanks."""
+    _, offsets, data = array.buffers()
+    if not len(array) or data is None:
+        return True
+    start, end = np.frombuffer(offsets, dtype=np.int32)[[array.offset, array.offset + len(array)]]
+    letters = np.frombuffer(data, dtype=np.uint8)[start:end]
+    return start == end or (int(letters.min()) >= lowest and int(letters.max()) < 127)
 
 
 def is_null(array: pa.Array) -> Mask:
@@ -156,7 +159,8 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
         words, bad = categories(pc.list_flatten(array))
         return Codes(row[words.row], words.code, words.distinct), row[bad]
     array, bad = texts(array)
-    pieces = pc.utf8_split_whitespace(array)
+    only_spaces = is_plain(array, 32)  # no other blank is there, so that splitting is simple
+    pieces = pc.split_pattern(array, " ") if only_spaces else pc.utf8_split_whitespace(array)
     row = np.repeat(np.arange(len(array)), list_lengths(pieces))
     known = pc.dictionary_encode(pc.list_flatten(pieces))
     # Only distinct pieces are looked at; each is one word, or a few, or none.

@@ -167,6 +167,17 @@ def test_categories_fall_into_one_bucket_each():
     assert rows[6].tolist() == rows[7].tolist() == rows[8].tolist()
 
 
+def test_slices_of_a_table_encode_as_the_table():
+    """Blanks and letters beyond ASCII in one slice change nothing in another."""
+    values = ["a b", " c ", "d", "e f g", "h\u00a0i", "", None, "j"] * 3
+    table = pa.table({"t": values, "c": values})
+    schema = Schema([Column("t", "text", 64), Column("c", "category", 64)])
+    whole = schema.encode(table)
+    parts = [schema.encode(table.slice(start, 1)) for start in range(len(values))]
+    assert np.array_equal(whole[1], np.concatenate([part[1] for part in parts]))
+    assert np.array_equal(whole[2], np.concatenate([part[2] for part in parts]))
+
+
 def test_the_bucket_depends_on_the_column():
     one, other = (encode_one(Column(name, "category", 1024), ["de"]) for name in "ab")
     assert one.tolist() != other.tolist()
