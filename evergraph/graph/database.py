@@ -80,6 +80,7 @@ class Database:
                 f"{self.path} has version {found}, and this evergraph knows versions up to "
                 f"{version}: update it"
             )
+        db.execute("PRAGMA cache_size = -65536")  # 64 MB: random ids touch all pages
         if not self.readonly:
             for setting in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                 db.execute(f"PRAGMA {setting}")

@@ -176,12 +176,14 @@ class GrowingGraph:
         time: float | None = None,
     ) -> None:
         """Add an edge between two nodes, or replace the weight and time (if given) of one."""
-        links = self._links
         one, other = self._nodes.find(source), self._nodes.find(target)
-        fixed = None if weight is None else fixed_weight(weight, links.components)
+        fixed = None if weight is None else fixed_weight(weight, self._links.components)
         time = None if time is None else check_number("a time", time)
-        if one == other:
-            return
+        if one != other:
+            self._put_edge(one, other, fixed, time)
+
+    def _put_edge(self, one: int, other: int, fixed: Any, time: float | None) -> None:
+        links = self._links
         at, found = links.find(links.out, one, other)
         if not found:
             self._announce_edge(one, other)
@@ -201,7 +203,7 @@ class GrowingGraph:
         weights: ArrayLike | None = None,
         times: ArrayLike | None = None,
     ) -> None:
-        """Put many edges in their order, as one event; a time NaN stays as it was."""
+        """Put many edges in their order; a time NaN stays as it was."""
         _check_length("targets", targets, len(sources))
         source, target = self._nodes.find_all(sources), self._nodes.find_all(targets)
         fixed: Any = None
@@ -211,10 +213,15 @@ class GrowingGraph:
         proper = source != target
         source, target = source[proper], target[proper]
         fixed, when = (v if v is None else v[proper] for v in (fixed, when))
-        if len(source):
+        if 2 * len(source) > self._links.count:  # sorting all is faster than inserting each
             self._announce(np.unique(np.r_[source, target]).tolist(), self.hops - 1)
             self._links.rebuild(source, target, fixed, when)
             self._sums.hubs.clear()
+            return
+        for at, (one, other) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
+            weight = None if fixed is None else fixed[at]
+            time = None if when is None or np.isnan(when[at]) else float(when[at])
+            self._put_edge(one, other, weight, time)
 
     def delete_edge(self, source: Id, target: Id) -> None:
         """Delete an edge; an error if it is not there."""
