@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
 from evergraph.feature_graph.compiled.fixed_point import propagated
+from evergraph.feature_graph.equations import sgnroot
 
 UNIT = 20  # bits of an entry of a row of unit length
 ONE = 2.0**UNIT
@@ -63,7 +65,8 @@ def divide(sums: Rows, count: Ints) -> Rows:
 def root(rows: Rows) -> Rows:
     """The signed square root, Eq. (4), in integers with eight more bits."""
     out = rows.copy()
-    out.data = np.rint(np.sign(rows.data) * np.sqrt(np.abs(rows.data)) * 256).astype(np.int64)
+    signed = sgnroot(torch.from_numpy(rows.data.astype(np.float64))).numpy()
+    out.data = np.rint(signed * 256).astype(np.int64)
     return out
 
 

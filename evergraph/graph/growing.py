@@ -14,7 +14,7 @@ from evergraph.graph.frozen import fixed_rows, freeze
 from evergraph.graph.graph import Graph
 from evergraph.graph.hops import Bools, Ints, Neighborhood, walk
 from evergraph.graph.ids import Id, check_id, check_number, check_text, shorten
-from evergraph.graph.links import Links, fixed_weight, fixed_weights
+from evergraph.graph.links import ONE, Links, fixed_weight, fixed_weights
 from evergraph.graph.nodes import INDEX, VALUE, Int32s, Nodes, check_row, check_rows
 from evergraph.graph.sums import NeighborSums
 
@@ -351,6 +351,24 @@ class GrowingGraph:
         """
         self._nodes.check(slots)
         return self._links.counted(slots)
+
+    def surroundings(self, ids: Sequence[Id]) -> GrowingGraph:
+        """A graph of nodes and all within `hops` of them, in which they have the same rows.
+
+        More can be put into it without a change to this one.
+        """
+        made = {"directed": self.directed, "hops": self.hops, "cap": self.cap}
+        near = type(self)(self.num_features, **made)  # type: ignore[arg-type]
+        reached = np.unique(self.slots(ids))
+        edges: list[tuple[Ints, Ints, Ints]] = []
+        for _ in range(self.hops):
+            owner, node, weight = self.counted(reached)
+            edges.append((reached[owner], node, weight))
+            reached = np.union1d(reached, node)
+        near.put_nodes(self.ids(reached), *self.rows(reached))
+        source, target, weight = (np.concatenate(part) for part in zip(*edges, strict=True))
+        near.put_edges(self.ids(source), self.ids(target), weight / ONE)
+        return near
 
     def neighborhood(
         self,

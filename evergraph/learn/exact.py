@@ -87,12 +87,13 @@ class ExactLearner:
         self._solved: Solution | None = None
         graph.before = self.before
 
-    def rows(self, slots: Ints) -> Floats:
-        """Rows `(n, D)` of nodes as they are now."""
-        indptr, index, value = self.graph.rows(slots)
-        shape = len(slots), self.graph.num_features
+    def rows(self, slots: Ints, graph: GrowingGraph | None = None) -> Floats:
+        """Rows `(n, D)` of nodes as they are now, in this graph or another."""
+        graph = self.graph if graph is None else graph
+        indptr, index, value = graph.rows(slots)
+        shape = len(slots), graph.num_features
         x = sparse.csr_array((value.astype(np.int64), index, indptr), shape=shape)
-        return self.embedding(x, hop_means(self.graph, slots, self.graph.hops))
+        return self.embedding(x, hop_means(graph, slots, graph.hops))
 
     def before(self, slots: Ints) -> None:
         """Take out of the sums what is about to change."""
@@ -109,6 +110,15 @@ class ExactLearner:
         coming = (labelled | self._held & self._eligible.keys()) - held - self._inside
         self._put(sorted(coming), 1)
         self._changed, self._held = set(), held
+
+    def restore(self, sums: Sums) -> None:
+        """Take over sums that were made of the graph as it is now."""
+        labelled = self._note_labels()
+        held = set(heapq.nsmallest(self.held_out, self._eligible, key=self._eligible.__getitem__))
+        if sums.gram.shape != self.sums.gram.shape or len(sums) != len(labelled - held):
+            raise ValueError("sums of another graph")
+        self.sums, self._inside, self._held = sums, labelled - held, held
+        self._changed, self._solved = set(), None
 
     def _note_labels(self) -> set[int]:
         """The changed slots that have a label; who may be held out is brought up to date."""

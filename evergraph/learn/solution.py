@@ -18,6 +18,8 @@ from evergraph.learn.sums import Sums
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Factor = tuple[Floats, bool]
+"""As `cho_factor` gives it."""
 STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)  # λ that are tried
 PRIORS = (0.0, 1.0)  # weights of the remembered feature graph that are tried
 FEWEST = 20  # held-out items that can choose between settings
@@ -96,8 +98,10 @@ class Solution:
         return _softmax(self.scores(rows) * self.sharpness)
 
     def label_sets(self, probabilities: Floats, coverage: float = 0.9) -> Bools:
-        """Which classes are in the conformal set of each item, `(n, K)`: it holds the right class
-        with this probability. All classes while the holdout is too small to say more.
+        """Which classes are in the conformal set of each item, `(n, K)`.
+
+        It holds the right class with this probability; all classes while the holdout is too small
+        to say more.
         """
         size = len(self._unfit)
         rank = int(np.ceil((size + 1) * coverage))
@@ -131,7 +135,7 @@ class Solution:
 
         return min(self.candidates(), key=loss)
 
-    def _solve(self, choice: Choice) -> tuple[Floats, Floats, object]:
+    def _solve(self, choice: Choice) -> tuple[Floats, Floats, Factor]:
         """The map P that weighs blocks, `P (PᵀGP + λI)⁻¹ PᵀS`, and the factor of the inverse."""
         base, gram, totals = self._base(choice.prior)
         weight = np.full(base.shape[1], choice.kernel)
