@@ -52,6 +52,9 @@ ORDER = {
     "learn": [
         ["transaction"],
         ["checkpoint", "memory", "training", "tasks"],
+        ["gate"],
+        ["intake"],
+        ["state"],
         ["learner"],
         ["methods"],
     ],

@@ -7,7 +7,6 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -15,32 +14,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from evergraph.feature_graph import condense
-from evergraph.graph.neighbors import Linked
-from evergraph.graph.rows import SparseRows
 from evergraph.learn.checkpoint import (
     CheckpointError,
     contents_digest,
-    description,
-    model_description,
     read_checkpoint,
-    require_like,
-    require_optimizer,
     require_same,
-    resize_head,
-    whole,
     write_checkpoint,
 )
-from evergraph.learn.memory import Memory, State
+from evergraph.learn.gate import Outliers
+from evergraph.learn.intake import Intake
+from evergraph.learn.memory import Memory
+from evergraph.learn.state import configuration, contents, savepoint, take
 from evergraph.learn.tasks import Classification, Task
 from evergraph.learn.training import Optimizer, Training, update_average
-from evergraph.learn.transaction import Restore, Undo, shallow
-from evergraph.nn.model import Model, Requires
+from evergraph.learn.transaction import Restore, State, Undo, shallow
+from evergraph.nn.model import Model
 from evergraph.noise import draw_from
 from evergraph.stream.batch import Batch, concatenate
 
 Predictor = Callable[[Batch], Tensor]
-LARGEST = 1e12  # features beyond this are surely a mistake
 
 
 class Method(Protocol):
@@ -111,6 +103,8 @@ class Learner:
         training: how gradients are used.
         seed: of the replay order and of dropout.
         task: what is asked of an item; its class by default.
+        outliers: what is done with feature values absurdly far from all that came before: `clip`,
+            `refuse` or `pass`; see `Gate`.
 
     Example:
         >>> from evergraph import FGN, Replay, Reservoir, node_continuum
@@ -130,6 +124,7 @@ class Learner:
         training: Training = Training(),  # noqa: B008
         seed: int = 0,
         task: Task | None = None,
+        outliers: Outliers = "clip",
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch module, got {type(model).__name__}")
@@ -154,14 +149,13 @@ class Learner:
             raise ValueError(
                 f"{type(method).__name__} needs labels, got {self.task!r}; use Classification()"
             )
+        self.intake = Intake(model.requires, outliers)
         self.position = 0
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.optimizer = Optimizer(training)
         self.average: dict[str, Tensor] = {}
         self._snapshot: Any = None
-        self._width: tuple[int, ...] | None = None
-        self._sparse: bool | None = None
         self._spare: dict[str, Tensor] = {}
         self._lock, self._writer = threading.Lock(), threading.Lock()
 
@@ -179,8 +173,9 @@ class Learner:
         What can be known is checked first. Any exception, Ctrl-C included, puts everything back
         to the state before, bit by bit; so does a step that makes a number non-finite.
         """
-        self._check(batch)
-        batch = self._condensed(batch)
+        self.intake.check_to_learn(batch)
+        self.task.check(batch)
+        batch = self.intake.condensed(batch)
         if self.memory is not None:
             self.memory.check(batch)
         self.method.check(self, batch)
@@ -196,7 +191,7 @@ class Learner:
             self._writer.release()
 
     def _learn(self, batch: Batch) -> None:
-        self._width, self._sparse = self._fixed_width(batch), isinstance(batch.x, SparseRows)
+        batch = self.intake.admit(batch)
         self.task.meet(self.model.head, batch)
         self.model.train()
         with draw_from(self.generator):
@@ -208,17 +203,7 @@ class Learner:
     def _attempt(self, action: Callable[[], None]) -> None:
         """Run an action; put everything back if an exception comes out of it."""
         undo = Undo(self._spare)
-        for name, buffer in self.model.named_buffers():
-            undo.keep(f"buffer {name}", buffer)
-        names = ("position", "_width", "_sparse", "average")
-        kept = {name: getattr(self, name) for name in names}
-        rng, noise = self.rng.bit_generator.state, self.generator.get_state()
-        optimizer = dict(vars(self.optimizer))
-        task = copy.deepcopy(self.task.state())
-        modules = [(part, dict(part._parameters)) for part in self.model.head.modules()]
-        savepoints = [self.method.savepoint()]
-        if self.memory is not None:
-            savepoints.append(self.memory.savepoint())
+        restore = savepoint(self, undo)
         try:
             self.average = dict(self.average)
             self.optimizer.state, self.optimizer.undo = dict(self.optimizer.state), undo
@@ -227,17 +212,7 @@ class Learner:
             if name is not None:
                 raise FloatingPointError(self._diverged(f"{name} became non-finite"))
         except BaseException:
-            undo.restore()
-            for part, parameters in modules:
-                part._parameters.clear()
-                part._parameters.update(parameters)
-            for restore in savepoints:
-                restore()
-            self.task.load_state(task)
-            vars(self.optimizer).update(optimizer)
-            self.rng.bit_generator.state = rng
-            self.generator.set_state(noise)
-            vars(self).update(kept)
+            restore()
             raise
         finally:
             self.optimizer.undo = None
@@ -323,8 +298,8 @@ class Learner:
         """What the decision is made on, `(B, K)`; for classes in the order of `classes`."""
         if not self.position:
             raise RuntimeError("nothing has been learned yet: call observe before predict")
-        self._check_width(batch)
-        return self.predictor()(self._condensed(batch))
+        self.intake.check(batch)
+        return self.predictor()(self.intake.condensed(batch))
 
     @torch.enable_grad()
     def _prepare(self) -> None:
@@ -356,34 +331,13 @@ class Learner:
 
         `extra` is anything that JSON can hold, such as results so far; `load` gives it back.
         """
-        tensors, values = self._contents()
+        tensors, values = contents(self)
         write_checkpoint(path, tensors, {**values, "extra": dict(extra or {})})
 
     def digest(self) -> str:
         """A hash of the whole state: equal digests learn and predict alike, to the last bit."""
-        tensors, values = self._contents()
+        tensors, values = contents(self)
         return contents_digest(tensors, json.dumps(values, sort_keys=True))
-
-    def _contents(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
-        tensors |= {f"optimizer.{k}": v for k, v in self.optimizer.state.items()}
-        tensors |= {f"average.{k}": v for k, v in self.average.items()}
-        tensors["rng_state"] = self.generator.get_state()
-        values: dict[str, Any] = {
-            "configuration": self.configuration,
-            "task": self.task.state(),
-            "position": self.position,
-            "steps": self.optimizer.count,
-            "width": self._width,
-            "sparse": self._sparse,
-            "rng": dict(self.rng.bit_generator.state),
-        }
-        for part in ("method", "memory"):
-            owner = getattr(self, part)
-            if owner is not None:
-                held, values[part] = owner.state()
-                tensors |= {f"{part}.{k}": v for k, v in held.items()}
-        return tensors, values
 
     def load(self, path: Path | str) -> dict[str, Any]:
         """Resume from a checkpoint of a learner of the same configuration; returns its extra.
@@ -391,49 +345,17 @@ class Learner:
         Everything is checked on a copy first: a checkpoint that cannot be used changes nothing.
         """
         tensors, values = read_checkpoint(path)
-        require_same(path, self.configuration, values.get("configuration", {}))
+        require_same(path, configuration(self), values.get("configuration", {}))
         try:
             extra = dict(values["extra"])
-            copy.deepcopy(self)._take(tensors, values)
+            take(copy.deepcopy(self), tensors, values)
         except (AssertionError, AttributeError, IndexError, KeyError, OverflowError) as error:
             raise CheckpointError(f"{path} lacks what a learner needs: {error!r}") from error
         except (RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path} holds no state of this learner: {error}") from error
-        self._take(tensors, values)
-        return extra
-
-    def _take(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Take over the contents of a checkpoint, piece by piece, checking each."""
-        parts: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            owner, _, rest = name.partition(".")
-            parts.setdefault(owner, {})[rest] = tensor
-        known = {"model", "optimizer", "average", "rng_state", "method", "memory"}
-        if parts.keys() - known:
-            raise ValueError(f"parts must be {', '.join(sorted(known))}, got {sorted(parts)}")
-        self.task.load_state(values["task"])
-        resize_head(self.model, parts["model"])
-        wanted = self.model.state_dict()
-        require_like("the model", parts["model"], wanted)
-        if self.classes and self.model.head.outputs != len(self.classes):
-            raise ValueError(
-                f"{len(self.classes)} classes need as many outputs, got {self.model.head.outputs}"
-            )
-        require_like("the average", parts.get("average", {}), wanted, some=True)
-        state = parts.get("optimizer", {})
-        require_optimizer(state, wanted)
-        self.model.load_state_dict(parts["model"])
-        self.optimizer.state, self.optimizer.count = dict(state), whole(values["steps"])
-        self.method.load_state(parts.get("method", {}), values["method"])
-        if self.memory is not None:
-            self.memory.load_state(parts.get("memory", {}), values["memory"])
-        self.average = dict(parts.get("average", {}))
-        self.generator.set_state(tensors["rng_state"])  # refuses anything else
-        self.position = whole(values["position"])
-        self.rng.bit_generator.state = values["rng"]
-        self._width = None if values["width"] is None else tuple(map(whole, values["width"]))
-        self._sparse = values["sparse"]
+        take(self, tensors, values)
         self._snapshot = None
+        return extra
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have a lock of their own and no snapshot."""
@@ -445,62 +367,3 @@ class Learner:
         vars(self).update(state)
         self._lock, self._writer = threading.Lock(), threading.Lock()
         self._snapshot, self._spare = None, {}
-
-    @property
-    def configuration(self) -> dict[str, str]:
-        """What a checkpoint must have in common with the learner that loads it."""
-        parts = {name: getattr(self, name) for name in ("method", "memory", "training", "task")}
-        return {**model_description(self.model), **{k: description(v) for k, v in parts.items()}}
-
-    # -- checking ---------------------------------------------------------------------------
-
-    def _check(self, batch: Batch) -> None:
-        self._check_width(batch)
-        if not len(batch):
-            raise ValueError("a batch to learn from must hold at least one item, got none")
-        self.model.requires.check(batch)
-        self.task.check(batch)
-        self._check_features(batch)
-
-    def _check_features(self, batch: Batch) -> None:
-        """Refuse features that would brick a learner: with gradients, of another kind, or huge."""
-        sparse = isinstance(batch.x, SparseRows)
-        if self._sparse is not None and sparse != self._sparse:
-            kinds = ("dense features", "sparse rows")
-            raise ValueError(
-                f"items must stay {kinds[self._sparse]}, as the stream began, got {kinds[sparse]}"
-            )
-        around = () if isinstance(batch.neighbors, Linked) else (batch.neighbors.features,)
-        for features in (batch.x, *around):
-            values = features.values if isinstance(features, SparseRows) else features
-            if values.requires_grad:
-                raise ValueError("features to learn from must not require gradients; detach them")
-            size = float(values.abs().max()) if values.numel() else 0.0
-            if size > LARGEST:
-                raise ValueError(
-                    f"features must be at most {LARGEST:g} in size, got {size:g}; scale them"
-                )
-
-    def _check_width(self, batch: Batch) -> None:
-        if not isinstance(batch, Batch):
-            raise TypeError(
-                f"a learner takes a Batch, as a Continuum gives them, got {type(batch).__name__}; "
-                "loop over a stream, or use evaluate"
-            )
-        width = self._fixed_width(batch)
-        if self._width is not None and width != self._width:
-            raise ValueError(
-                f"items must keep the shape {self._width} that the stream began with, got {width}"
-            )
-
-    def _fixed_width(self, batch: Batch) -> tuple[int, ...]:
-        """What no item may change: its shape, without the number of nodes if that may be any."""
-        return batch.width[-2:] if self.model.requires.nodes == 0 else batch.width
-
-    def _condensed(self, batch: Batch) -> Batch:
-        """The same items with one neighbor per plane in place of all, where that is lossless."""
-        requires: Requires = self.model.requires
-        if not requires.condensable or isinstance(batch.neighbors, Linked):
-            return batch
-        rows = len(batch) * batch.nodes_per_item
-        return replace(batch, neighbors=condense(batch.neighbors, rows, requires.hops))

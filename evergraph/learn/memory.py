@@ -16,10 +16,8 @@ import torch
 from torch import Tensor
 
 from evergraph.graph.neighbors import check_items
-from evergraph.learn.transaction import Restore, shallow
+from evergraph.learn.transaction import Restore, State, shallow
 from evergraph.stream.batch import Batch, concatenate
-
-State = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 @dataclass

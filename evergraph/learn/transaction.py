@@ -8,12 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 Restore = Callable[[], None]
+State = tuple[dict[str, Tensor], dict[str, Any]]
+
+
+class Stateful(Protocol):
+    """What can be put back, saved and loaded."""
+
+    def savepoint(self) -> Restore:
+        """A function that puts everything back as it is now."""
+        ...
+
+    def state(self) -> State:
+        """All that is needed to resume: tensors, and what JSON can hold."""
+        ...
+
+    def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Resume from a state."""
+        ...
 
 
 class Undo:

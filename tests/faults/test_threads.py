@@ -60,6 +60,6 @@ def test_copies_and_pickles_learn_alike():
 def test_a_snapshot_does_not_change():
     made = learner()
     predict = made.predictor()
-    before = predict(made._condensed(BATCHES[0]))
+    before = predict(made.intake.condensed(BATCHES[0]))
     made.observe(BATCHES[4])
-    assert torch.equal(predict(made._condensed(BATCHES[0])), before)
+    assert torch.equal(predict(made.intake.condensed(BATCHES[0])), before)

@@ -17,8 +17,7 @@ from evergraph.feature_graph.embedding import BLOCKS, Block, fixed_embedding
 from evergraph.graph.neighbors import Features, Neighbors
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.learner import Learner, Method, Predictor
-from evergraph.learn.memory import State
-from evergraph.learn.transaction import Restore
+from evergraph.learn.transaction import Restore, State
 from evergraph.stream.batch import Batch
 
 Array = np.ndarray[Any, Any]

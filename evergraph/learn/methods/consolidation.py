@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from evergraph.learn.learner import Learner, Method
-from evergraph.learn.memory import State
 from evergraph.learn.training import gradients, padded
+from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax, pad, softmax
 
 from evergraph.learn.learner import Learner, Method
-from evergraph.learn.memory import State
+from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from evergraph.learn.learner import Learner, Method
-from evergraph.learn.memory import State
+from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch, concatenate
 
 
