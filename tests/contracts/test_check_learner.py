@@ -194,8 +194,9 @@ class Slow(Learner):
 class Careless(Learner):
     """Checks nothing."""
 
-    def _check_features(self, batch):
-        return
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self.intake.check_to_learn = lambda batch: None
 
 
 class Swallowing(Finetune):
