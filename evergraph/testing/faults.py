@@ -63,8 +63,8 @@ def inject(
         code = frame.f_code
         if event not in events or not code.co_filename.startswith(files):
             return
-        if code.co_name == "<genexpr>":  # one that is thrown away is called too, by nobody
-            return
+        if code.co_filename == __file__ or code.co_name == "<genexpr>":
+            return  # a generator that is thrown away is called too, by nobody
         if event == "call" or wanted(function):
             calls += 1
             if calls == number:
