@@ -90,6 +90,10 @@ class Method(Protocol):
         """Resume from a state."""
         return
 
+    def check_state(self, learner: Learner) -> None:
+        """Raise a ValueError if a state that was loaded does not go with the learner's model."""
+        return
+
 
 class Learner:
     """Learns a stream batch by batch, and predicts at any time.
@@ -350,7 +354,9 @@ class Learner:
         require_same(path, configuration(self), values.get("configuration", {}))
         try:
             extra = dict(values["extra"])
-            take(copy.deepcopy(self), tensors, values)
+            trial = copy.deepcopy(self)
+            take(trial, tensors, values)
+            trial.method.check_state(trial)
         except (AssertionError, AttributeError, IndexError, KeyError, OverflowError) as error:
             raise CheckpointError(f"{path} lacks what a learner needs: {error!r}") from error
         except (RuntimeError, TypeError, ValueError) as error:

@@ -150,6 +150,9 @@ def resize_head(model: Any, stored: Mapping[str, Tensor]) -> None:
     growing = {id(p) for p in model.head.parameters()}
     for name, parameter in list(model.named_parameters()):
         if id(parameter) in growing and parameter.shape != stored[name].shape:
+            old, new = tuple(parameter.shape), tuple(stored[name].shape)
+            if len(old) != len(new) or sum(a != b for a, b in zip(old, new, strict=True)) > 1:
+                raise ValueError(f"{name} must be of shape {old} but for its outputs, got {new}")
             owner, _, own = name.rpartition(".")
             fresh = nn.Parameter(parameter.new_empty(stored[name].shape))
             setattr(model.get_submodule(owner), own, fresh)
@@ -185,6 +188,8 @@ def require_like(
             )
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise ValueError(f"{name} of {what} must be finite")
+        if name.endswith("running_var") and bool((tensor < 0).any()):
+            raise ValueError(f"{name} of {what} must not be negative")
 
 
 def require_optimizer(state: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:

@@ -65,6 +65,8 @@ def inject(
             return
         if code.co_filename == __file__ or code.co_name == "<genexpr>":
             return  # a generator that is thrown away is called too, by nobody
+        if event == "c_call" and getattr(function, "__name__", "") == "__exit__":
+            return  # Python itself lets no interrupt come between a block and its end
         if event == "call" or wanted(function):
             calls += 1
             if calls == number:
