@@ -112,6 +112,7 @@ def take(parts: Parts, tensors: Mapping[str, Tensor], values: Mapping[str, Any])
             f"{len(classes)} classes need as many outputs, got {parts.model.head.outputs}"
         )
     require_like("the average", given["average"], wanted, some=True)
+    _require_known_labels(given, classes)
     require_optimizer(given["optimizer"], wanted)
     parts.model.load_state_dict(given["model"])
     parts.optimizer.state, parts.optimizer.count = given["optimizer"], whole(values["steps"])
@@ -121,6 +122,16 @@ def take(parts: Parts, tensors: Mapping[str, Tensor], values: Mapping[str, Any])
     parts.generator.set_state(tensors["rng_state"])  # refuses anything else
     parts.rng.bit_generator.state = values["rng"]
     parts.position = whole(values["position"])
+
+
+def _require_known_labels(given: Mapping[str, Mapping[str, Tensor]], classes: list[int]) -> None:
+    """Refuse stored items of classes that the task has never met."""
+    for name in OWNERS:
+        target = given[name].get("target")
+        if classes and target is not None:
+            unknown = set(target.flatten().tolist()) - {*classes, -1}
+            if unknown:
+                raise ValueError(f"items of {name} must be of known classes, got {unknown}")
 
 
 def _owners(parts: Parts) -> list[tuple[str, Stateful]]:

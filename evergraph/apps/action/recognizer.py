@@ -23,6 +23,9 @@ from evergraph.stream.schedule import Schedule, shuffled
 FILE = "recognizer.safetensors"
 CHUNK = 100
 
+FORGED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+"""What comes out of a model folder whose content is not what `save` writes."""
+
 
 @dataclass(frozen=True)
 class RecognizerConfig:
@@ -195,7 +198,7 @@ class Recognizer:
                 f"{folder} is not whole and was left as it is: restore it from a copy, or train "
                 f"again ({error})"
             ) from error
-        except (KeyError, TypeError) as error:
+        except FORGED as error:
             raise ValueError(f"{path} is not a recognizer of this program: {error}") from error
         return found
 

@@ -202,6 +202,9 @@ def _check_sums(tensors: Mapping[str, Tensor], counts: Mapping[str, Any]) -> Non
         finite = tensor.dtype == torch.float64 and bool(tensor.isfinite().all())
         if tensor.shape != shape or not finite:
             raise ValueError(f"{name} must be finite float64 numbers of shape {shape}")
+    gram = tensors.get("gram", torch.zeros(0, 0))
+    if not torch.equal(gram, gram.T) or bool((gram.diagonal() < 0).any()):
+        raise ValueError("G must be symmetric with a diagonal of 0 or more, as sums of e eᵀ are")
     wrong = [n for n in counts.values() if type(n) is not int or n < 0]
     if wrong or tensors.keys() != {"gram" for _ in counts} | {f"sums.{label}" for label in counts}:
         raise ValueError("there must be G, and the sum and the count of every class")
