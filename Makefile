@@ -27,6 +27,7 @@ bench: $(READY) ## the benchmarks; ratios are written to results/
 	$(BIN)/python -m benchmarks.speed --out results/bench_speed.json
 	$(BIN)/python -m benchmarks.growth --stream 1000000 --out results/bench_growth.json
 	$(BIN)/python -m benchmarks.imports --out results/bench_imports.json
+	$(BIN)/python -m benchmarks.memory --out results/bench_memory.json
 
 paper: $(READY) ## the paper's node classification tables, beside the published values
 	$(BIN)/python -m experiments.overall --figures docs/figures
@@ -45,8 +46,9 @@ matching: $(READY) ## the experiments of feature matching; numbers are written t
 	$(BIN)/python -m experiments.matching_stream --out results/matching_stream.json
 	$(BIN)/python -m benchmarks.matching --out results/bench_matching.json
 
-kill: $(READY)  ## kill a run twenty times at random moments, resume it, compare
-	$(BIN)/python tests/cli/kill_and_resume.py 20
+KILLS ?= 10
+kill: $(READY)  ## kill runs and lessons at random moments, repeat them, compare; KILLS=60 for more
+	$(BIN)/python tests/cli/kill_and_resume.py $(KILLS)
 
 faults: $(READY) ## raise at every call inside observe, save and load; counts to results/
 	$(BIN)/python -m tests.faults.count results/faults.json

@@ -78,7 +78,9 @@ def bags_of_words(
         for n in range(neighbors - 1):
             start = own + (n * share) % max(support - own, 1)
             rows.append(words[start : start + share])
-    y = _binary_rows(rows, num_features)
+    indptr = torch.tensor([0, *map(len, rows)]).cumsum(0)
+    indices = torch.from_numpy(np.concatenate(rows).astype(np.int64))
+    y = SparseRows(indptr, indices, torch.ones(len(indices)), num_features)
     owner = torch.arange(size).repeat_interleave(neighbors)
     target = torch.from_numpy(rng.integers(0, num_classes, size))
     x = y[torch.arange(size) * neighbors]
@@ -94,14 +96,3 @@ def dense_embeddings(size: int, num_features: int, neighbors: int, seed: int = 0
     target = torch.randint(0, 7, (size,), generator=generator)
     batch = _batch(y[::neighbors], Neighbors(y, owner), target)
     return Case(f"dense-{num_features}", "generated", batch, num_features, 7)
-
-
-def _binary_rows(rows: list[np.ndarray], num_features: int) -> SparseRows:
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-    indices = np.concatenate(rows).astype(np.int64)
-    return SparseRows(
-        torch.from_numpy(indptr),
-        torch.from_numpy(indices),
-        torch.ones(len(indices)),
-        num_features,
-    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 
-from benchmarks.measure import main
+import typer
+
 from evergraph.cli.console import AsJson, Out, publish, table_of
 from evergraph.evaluate.evidence import provenance
 
@@ -31,17 +33,13 @@ def command(repeats: int = 5, as_json: AsJson = False, out: Out = None) -> None:
     for _ in range(repeats):
         for name, statement in STATEMENTS.items():
             times[name].append(cpu_seconds(statement))
-    best = {name: sorted(values)[len(values) // 2] for name, values in times.items()}
+    best = {name: statistics.median(values) for name, values in times.items()}
     ratios = {f"{name}_over_torch": best[name] / best["torch"] for name in STATEMENTS}
     rows = [[name, f"{1e3 * best[name]:.0f}", f"{best[name] / best['torch']:.2f}"] for name in best]
     columns = ("import", "CPU ms", "over torch")
-    publish(
-        {**provenance(), "cpu_seconds": best, **ratios},
-        as_json,
-        out,
-        lambda: table_of("Import cost, median", columns, rows),
-    )
+    result = {**provenance(), "cpu_seconds": best, **ratios}
+    publish(result, as_json, out, lambda: table_of("Import cost, median", columns, rows))
 
 
 if __name__ == "__main__":
-    main(command)
+    typer.run(command)

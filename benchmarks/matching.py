@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import typer
 
 from benchmarks.measure import milliseconds
-from evergraph.apps.matching.arrangements import CandidateArrangement, Kind
+from evergraph.apps.matching.arrangements import Kind, candidate_network, score
 from evergraph.apps.matching.candidates import propose
 from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.truth import unknown_pair
 from evergraph.cli.console import AsJson, Out
+from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
 from evergraph.extras import require
 
@@ -61,7 +61,7 @@ def scene(points: int, seed: int = 0) -> tuple[ImageFeatures, ImageFeatures]:
 def by_points(points: tuple[int, ...] = POINTS, repeats: int = 7) -> Iterator[dict[str, Any]]:
     """One row for each number of points: medians of wall-clock time and of CPU time."""
     matcher = Matcher.pretrained()
-    networks = {kind: CandidateArrangement(kind) for kind in KINDS}
+    networks = {kind: candidate_network(kind) for kind in KINDS}
     for count in points:
         first, second = scene(count)
         pair = unknown_pair(first, second, (320, 240))
@@ -72,7 +72,7 @@ def by_points(points: tuple[int, ...] = POINTS, repeats: int = 7) -> Iterator[di
             "opencv": lambda a=first, b=second: brute_force(a, b),  # type: ignore[misc]
         }
         scores: dict[str, Callable[[], object]] = {
-            kind: lambda n=network, g=graph: n.score(g)  # type: ignore[misc]
+            kind: lambda n=network, g=graph: score(n, g)  # type: ignore[misc]
             for kind, network in networks.items()
         }
         times = milliseconds(steps, dict.fromkeys(steps, repeats))
@@ -103,8 +103,7 @@ def main(
     out: Out = None,
 ) -> None:
     """Time a pair: the whole match, OpenCV's ratio test, a candidate in FGN and in a GCN."""
-    torch.set_num_threads(1)
-    cv2.setNumThreads(1)
+    quiet_threads()
     rows = list(by_points(tuple(points for points in POINTS if points <= most), repeats))
     result = json.dumps({**provenance(), "rows": rows}, indent=1)
     if out is not None:

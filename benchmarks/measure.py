@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import typer
-
 PROCESSES = Path("/proc")
 RESET = Path("/proc/self/clear_refs")
 
@@ -52,13 +50,19 @@ def peak_mb(step: Callable[[], object]) -> float:
 
     Exact on Linux, where the peak can be reset; elsewhere the rise of the peak so far.
     """
-    gc.collect()
+    give_back()  # or the rise would be hidden
     if platform.system() == "Linux":
-        ctypes.CDLL(None).malloc_trim(0)  # give freed memory back, or the rise would be hidden
         RESET.write_text("5")
     start = resident_mb()
     step()
     return max(_status("VmHWM") - start, 0.0)
+
+
+def give_back() -> None:
+    """Return freed memory to the system, where that can be asked for."""
+    gc.collect()
+    if platform.system() == "Linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _status(field: str, process: int | str = "self") -> float:
@@ -69,10 +73,3 @@ def _status(field: str, process: int | str = "self") -> float:
                 return int(line.split()[1]) / 1024
     unit = 2**20 if platform.system() == "Darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-
-
-def main(command: Callable[..., None]) -> None:
-    """Run a benchmark's command line."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(command)
-    app()

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import batch_norm, softsign
 
 from evergraph.feature_graph import neighborhood_mean, normalize, propagate
+from evergraph.feature_graph.equations import divisors
 from evergraph.graph import Neighbors
 from evergraph.nn.blocks import BroadcastBlock
 from evergraph.nn.fgn import FGN
@@ -57,12 +58,8 @@ def _lean_adjacency(model: FGN, x: Tensor, mean: Tensor) -> Tensor:
     sign = adjacency.sign()
     adjacency.abs_().sqrt_()
     row, column = adjacency.sum(-1, keepdim=True), adjacency.sum(-2, keepdim=True)
-    row, column = row.masked_fill(row == 0, 1), column.masked_fill(column == 0, 1)
     adjacency.mul_(sign)
-    if model.normalization == "row":
-        return adjacency.div_(row)
-    if model.normalization == "column":
-        return adjacency.div_(column)
-    if model.normalization == "symmetric":
-        return adjacency.mul_(row.rsqrt()).mul_(column.rsqrt())
-    return adjacency
+    if model.normalization == "none":
+        return adjacency
+    left, right = divisors(row, column, model.normalization)
+    return adjacency.mul_(left.reciprocal()).mul_(right.reciprocal())

@@ -8,6 +8,8 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
+LABEL_LIMIT = 2**31  # labels at or above this are surely no class numbers
+
 
 def check_one_of(name: str, value: str, known: Collection[str]) -> None:
     """Reject an unknown name.

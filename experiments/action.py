@@ -27,14 +27,8 @@ from torch import Tensor
 from evergraph.apps.action.network import network, signals
 from evergraph.apps.action.recording import Recordings
 from evergraph.apps.action.sources import load
-from evergraph.apps.action.windows import (
-    Scenario,
-    Windows,
-    cut,
-    join,
-    schedule,
-    split_in_time,
-)
+from evergraph.apps.action.windows import Scenario, Windows, cut, join, schedule, split_in_time
+from evergraph.checks import check_one_of
 from evergraph.cli.console import AsJson, DataRoot, Out, complaints, progress, use_threads, write
 from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.metrics import maximum_backward_forgetting
@@ -157,7 +151,7 @@ def build(
         if config.model == "ridge":
             method = Analytic(strength=config.strength, blocks=("x",))
         empty = FGN(windows.x.shape[-1], layer="transform", channels=(), message="none")
-        learner = Learner(empty, method, seed=seed)
+        learner = Learner(empty, method, seed=seed, outliers="pass")
     else:
         learner = network_learner(config, data, train, seed)
     return Continuum(windows, order, test, groups, names), learner
@@ -165,19 +159,16 @@ def build(
 
 def network_learner(config: Config, data: Recordings, train: Windows, seed: int) -> Learner:
     """A network with its method, memory and training."""
-    if config.method not in ("finetune", "replay"):
-        raise ValueError(
-            f"method must be one of finetune, replay for {config.model}, got {config.method!r}"
-        )
+    check_one_of("method", config.method, ("finetune", "replay"))
     model: Any = network(config.model, data.layout, config.length // 2, seed, config.augment)
     model.encoder.update(train.x)
     training = Training(
         optimizer="adam", lr=config.lr, steps=1, replay_batches=config.replay_batches,
         replay_batch_size=config.replay_batch_size, averaging=config.averaging, average_steps=True,
     )  # fmt: skip
-    if config.method == "finetune":
-        return Learner(model, Finetune(), None, training, seed)
-    return Learner(model, Replay(), Reservoir(config.memory, seed=seed), training, seed)
+    memory = Reservoir(config.memory, seed=seed) if config.method == "replay" else None
+    method = Finetune() if memory is None else Replay()
+    return Learner(model, method, memory, training, seed, outliers="pass")
 
 
 def window_statistics(x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from evergraph.evaluate.figures import confusion_matrix
+from evergraph.evaluate.figures import confusion_matrix, curves
 from experiments.cells import markdown, value
 
 Cell = Mapping[str, Any]
@@ -119,7 +119,6 @@ def about(cells: Sequence[Cell], name: str) -> str:
 
 def draw(cells: Sequence[Cell], activities: Sequence[str], folder: Path) -> None:
     """The pictures of the lifelong table."""
-    folder.mkdir(parents=True, exist_ok=True)
     shown = [c for c in cells if c["table"] == "lifelong" and c["config"]["method"] == "replay"]
     if shown:
         stream_accuracy(shown, folder / "action_stream.png")
@@ -132,16 +131,11 @@ def draw(cells: Sequence[Cell], activities: Sequence[str], folder: Path) -> None
 
 def stream_accuracy(cells: Sequence[Cell], path: Path) -> None:
     """Accuracy on all test windows during the stream, by network (the paper's Fig. 2c)."""
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
-    axes = figure.add_subplot()
+    lines = {}
     for cell in cells:
         curve = np.array(cell["curve"], dtype=float)  # runs, points, (seen, accuracy)
-        label = cell["config"]["model"]
-        axes.plot(curve[0, :, 0], curve[:, :, 1].mean(0), marker="o", label=label)
-    axes.set(xlabel="windows seen", ylabel="accuracy on all test windows", ylim=(0, 1.02))
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right", ncols=2)
-    figure.savefig(path, dpi=120)
+        lines[cell["config"]["model"]] = curve.mean(0).tolist()
+    curves(lines, "windows seen", "", path)
 
 
 def per_class(cells: Sequence[Cell], activities: Sequence[str], path: Path) -> None:

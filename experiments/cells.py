@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from evergraph.cli.console import progress, table_of, use_threads, write
+from evergraph.cli.console import progress, publish, table_of, use_threads, write
 from evergraph.evaluate.config import Config, run_config
 from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.run import SCHEMA
@@ -188,22 +187,4 @@ def show(
     title: str, columns: tuple[str, ...], rows: list[list[str]], result: Any, as_json: bool
 ) -> None:
     """Print a table, or its JSON."""
-    if as_json:
-        typer.echo(json.dumps(result, indent=1))
-    else:
-        Console().print(table_of(title, columns, rows))
-
-
-def keep(
-    path: Path, title: str, columns: tuple[str, ...], rows: list[list[str]], cells: list[Cell]
-) -> None:
-    """Write the JSON and the Markdown of a small table."""
-    write({"schema": SCHEMA, **provenance(), "cells": cells}, path)
-    page(path.with_suffix(".md"), title, columns, rows)
-
-
-def main(command: Callable[..., None]) -> None:
-    """Run a module's command."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(command)
-    app()
+    publish(result, as_json, None, lambda: table_of(title, columns, rows))

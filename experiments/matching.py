@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import typer
 
-from evergraph.apps.matching.arrangements import KINDS, Kind
+from evergraph.apps.matching.arrangements import KINDS, TYPICAL, Kind
+from evergraph.apps.matching.candidates import Proposal
 from evergraph.apps.matching.evaluate import (
     Match,
     adalam,
@@ -35,6 +36,7 @@ from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress, write
 from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
+from evergraph.stream.batch import Batch
 from experiments.cells import markdown
 from experiments.matching_scenes import CATEGORIES, motorcycle_pairs, rendered_pairs
 
@@ -43,6 +45,9 @@ Cell = dict[str, Any]
 SCHEMA = 2
 APART = 4  # frames between the two of a rendered pair
 ORACLE = "ratio test, best on the test itself"
+AVERAGED = (
+    "precision", "recall", "f1", "mean_error", "train_seconds", "auc_dlt", "auc_magsac", "auc_pose",
+)  # fmt: skip
 RATIOS = tuple(round(0.7 + 0.025 * step, 3) for step in range(13))  # 0.7 to 1
 ADALAM_GRID: tuple[dict[str, Any], ...] = tuple(
     {"search_expansion": reach, "min_inliers": least, "min_confidence": sure}
@@ -75,26 +80,49 @@ SMALL: dict[str, Any] = {
 """A few pairs only, to see that it runs."""
 
 
+def labeled(seed: int, settings: Settings) -> tuple[list[Batch], list[Pair], float]:
+    """Labeled candidates to learn from, validation pairs of other pictures, and CPU seconds."""
+    chosen, start = split(seed), time.process_time()
+    learn, valid = (
+        [photograph(name) for name in names] for names in (chosen.train, chosen.validation)
+    )
+    data = examples(album_pairs(learn, settings.train, 10 * seed, settings.views))
+    seconds = time.process_time() - start
+    return data, album_pairs(valid, settings.validation, 10 * seed + 1, settings.views), seconds
+
+
+def search_scale(seeds: int, settings: Settings) -> list[Cell]:
+    """F1 of GCN on the validation pairs of each seed, by the scale of its message; best first.
+
+    Weights of neighbors add up to several times their mean. The factor between the two is applied
+    before V, after V, or not at all.
+    """
+    factor = Proposal.neighbors / TYPICAL
+    rows: list[Cell] = [
+        {"settings": {"message_scale": scale}, "seeds": list(range(seeds)), "validation_f1": []}
+        for scale in ((factor, 1.0), (1.0, factor), (1.0, 1.0))
+    ]
+    for seed in range(seeds):
+        data, valid, _ = labeled(seed, settings)
+        for row in rows:
+            sizes = settings.fit, settings.views, seed
+            found = train_on("gcn", data, valid, *sizes, **row["settings"])[1]
+            row["validation_f1"].append(found["validation_f1"])
+            row["validation_mean"] = float(np.mean(row["validation_f1"]))
+    return sorted(rows, key=lambda row: -row["validation_mean"])
+
+
 def run_seed(
     seed: int, settings: Settings, report: Report = lambda what: None
 ) -> tuple[list[Cell], dict[str, Matcher]]:
     """All cells of one seed, and the matchers that it trained."""
-    chosen = split(seed)
     report("making pairs")
-    start = time.process_time()
-    images = [photograph(name) for name in chosen.train]
-    data = examples(album_pairs(images, settings.train, 10 * seed, settings.views))
-    making = time.process_time() - start
-    images = [photograph(name) for name in chosen.validation]
-    valid = album_pairs(images, settings.validation, 10 * seed + 1, settings.views)
-    tests = _tests(chosen, seed, settings)
+    data, valid, making = labeled(seed, settings)
+    tests = _tests(split(seed), seed, settings)
     cells: list[Cell] = []
     matchers: dict[str, Matcher] = {}
     if settings.baselines:
-        for method, match, setting, seconds in _tuned_baselines(valid, settings.slow, report):
-            more = {"setting": setting, "train_seconds": seconds}
-            cells += _cells(tests, method, match, seed, more)
-        cells += _oracle(tests, seed)
+        cells += _baseline_cells(tests, valid, seed, settings.slow, report)
     for kind in settings.kinds:
         report(f"training {kind}")
         matcher, found = train_on(kind, data, valid, settings.fit, settings.views, seed)
@@ -141,16 +169,23 @@ def variants() -> dict[str, dict[str, Match]]:
     return {name: grids.get(name, {"": match}) for name, match in settled().items()}
 
 
-def _tuned_baselines(
-    valid: Sequence[Pair], slow: int, report: Report
-) -> Iterator[tuple[str, Match, str, float]]:
-    """Every baseline with the setting of the best F1 on validation pairs."""
-    for method, settings in variants().items():
+def _baseline_cells(
+    tests: dict[str, list[Pair]], valid: Sequence[Pair], seed: int, slow: int, report: Report
+) -> Iterator[Cell]:
+    """Every baseline with the setting of the best F1 on validation pairs, and the oracle."""
+    grids = variants()
+    for method, settings in grids.items():
         report(f"tuning {method}")
         start = time.process_time()
         shown = valid[:: max(len(valid) // slow, 1)] if method in ("GMS", "AdaLAM") else valid
         best = _best(shown, settings)
-        yield method, settings[best], best, time.process_time() - start
+        more = {"setting": best, "train_seconds": time.process_time() - start}
+        yield from _cells(tests, method, settings[best], seed, more)
+    ratios = grids["ratio test"]
+    for test, shown in tests.items():  # a bound, not a method
+        best = _best(shown, ratios)
+        more = {"setting": best, "train_seconds": 0.0}
+        yield from _cells({test: list(shown)}, ORACLE, ratios[best], seed, more)
 
 
 def _best(shown: Sequence[Pair], settings: dict[str, Match]) -> str:
@@ -159,16 +194,6 @@ def _best(shown: Sequence[Pair], settings: dict[str, Match]) -> str:
         return next(iter(settings))
     score = {name: evaluate(shown, match)["f1"] for name, match in settings.items()}
     return max(score, key=lambda name: score[name])
-
-
-def _oracle(tests: dict[str, list[Pair]], seed: int) -> list[Cell]:
-    """The ratio test with the ratio that is best on each test itself: a bound, not a method."""
-    cells, ratios = [], variants()["ratio test"]
-    for test, shown in tests.items():
-        best = _best(shown, ratios)
-        more = {"setting": best, "train_seconds": 0.0}
-        cells += _cells({test: shown}, ORACLE, ratios[best], seed, more)
-    return cells
 
 
 def _cells(
@@ -190,8 +215,9 @@ def aggregate(cells: Sequence[Cell]) -> list[Cell]:
     for (test, method), runs in sorted(groups.items(), key=lambda item: tests.index(item[0][0])):
         f1 = [float(run["f1"]) for run in runs]
         merged: Cell = {"test": test, "method": method}
-        for name in ("precision", "recall", "f1", "mean_error", "train_seconds"):
-            merged[name] = float(np.mean([run[name] for run in runs]))
+        for name in AVERAGED:
+            if name in runs[0]:
+                merged[name] = np.mean([run[name] for run in runs], axis=0).tolist()
         merged |= {
             "f1_sd": float(np.std(f1, ddof=1)) if len(f1) > 1 else 0.0,
             "f1_of_means": harmonic(merged["precision"], merged["recall"]),
@@ -199,9 +225,6 @@ def aggregate(cells: Sequence[Cell]) -> list[Cell]:
             "settings": [run["setting"] for run in runs],
             "f1_per_seed": f1,
         }
-        for name in ("auc_dlt", "auc_magsac", "auc_pose"):
-            if name in runs[0]:
-                merged[name] = np.mean([run[name] for run in runs], axis=0).tolist()
         if "parameters" in runs[0]:
             merged["parameters"] = runs[0]["parameters"]
         out.append(merged)
@@ -234,8 +257,12 @@ def origin(result: Cell) -> str:
     return f"{seeds} seeds, commit `{result['commit']}`; every number is in the JSON beside."
 
 
-def publish(result: Cell, text: str, as_json: bool, out: Path | None) -> None:
-    """Print JSON or Markdown, and write both side by side."""
+def publish(
+    page: Callable[[Cell], str], as_json: bool, out: Path | None, seeds: int, **body: Any
+) -> None:
+    """Print a result as JSON or as a Markdown page, and write both side by side."""
+    result = {"schema": SCHEMA, "seeds": list(range(seeds)), **body}
+    text = page(result)
     if out is not None:
         write(result, out)
         out.with_suffix(".md").write_text(text)
@@ -248,17 +275,25 @@ def main(
     kinds: str = ",".join(KINDS),
     baselines: bool = True,
     small: bool = False,
+    search: Path | None = None,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
     """Train MLP, GCN, GAT and FGN and compare them with what needs no learning.
 
-    Finished seeds and their matchers stay in the --work folder, from which a run resumes.
+    Finished seeds and their matchers stay in the --work folder, from which a run resumes. With
+    --search only the scale of GCN's message is chosen, on validation pairs; FILE keeps the trials.
     """
     evidence = provenance()
     quiet_threads()
     chosen: Any = tuple(kinds.split(","))
     settings = Settings(kinds=chosen, baselines=baselines, **(SMALL if small else {}))
+    if search is not None:
+        trials = search_scale(seeds, settings if small else replace(settings, validation=100))
+        known = json.loads(search.read_text()) if search.exists() else {"searches": {}}
+        known["searches"]["matching"] = {**evidence, "model": "gcn", "trials": trials}
+        write({"schema": SCHEMA, **known}, search)
+        return
     config = json.loads(json.dumps(asdict(settings)))
     cells: list[Cell] = []
     with complaints(), progress(as_json) as shown:
@@ -280,14 +315,8 @@ def main(
                 raise ValueError(f"{part} belongs to other settings; use another --work folder")
             cells += done["cells"]
             shown.advance(task)
-    result: Cell = {
-        "schema": SCHEMA,
-        **{key: done[key] for key in evidence},
-        "config": config,
-        "seeds": list(range(seeds)),
-        "cells": aggregate(cells),
-    }
-    publish(result, page(result), as_json, out)
+    made = {key: done[key] for key in evidence}
+    publish(page, as_json, out, seeds, **made, config=config, cells=aggregate(cells))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import typer
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from evergraph.apps.matching.features import Image, detect, to_color
+from evergraph.apps.matching.features import detect
+from evergraph.apps.matching.images import Image, to_color
 from evergraph.apps.matching.sources import SCENES, SURFACES, photograph
 from evergraph.apps.matching.tartanair import Frame, frame_pair
 from evergraph.apps.matching.truth import Pair, Truth
@@ -239,26 +240,22 @@ def write_sequence(folder: Path | str, frames: list[tuple[Image, Array, Array]])
     for number, (image, depth, pose) in enumerate(frames):
         cv2.imwrite(str(folder / "image_left" / f"{number:06}_left.png"), image)
         np.save(folder / "depth_left" / f"{number:06}_left_depth.npy", depth)
-        values = [*pose[:3, 3], *quaternion(pose[:3, :3])]
-        lines.append(" ".join(f"{value:.9g}" for value in values))
+        turn = Rotation.from_matrix(pose[:3, :3]).as_quat(canonical=True)
+        lines.append(" ".join(f"{value:.9g}" for value in (*pose[:3, 3], *turn)))
     (folder / "pose_left.txt").write_text("\n".join(lines) + "\n")
 
 
-def quaternion(turn: Array) -> Array:
-    """The unit quaternion (x, y, z, w) of a rotation matrix."""
-    out = Rotation.from_matrix(turn).as_quat()
-    return np.asarray(out if out[3] >= 0 else -out)
-
-
-def write_sequences(root: Path, each: int, frames: int, seed: int = 0, width: int = 320) -> None:
-    """Write rendered sequences of every category in TartanAir's layout."""
+def write_sequences(
+    out: Path, sequences: int = 2, frames: int = 12, width: int = 320, seed: int = 0
+) -> None:
+    """Render indoor, outdoor, dark and hard scenes as TartanAir: OUT/CATEGORY/Easy/P###."""
     pictures = [photograph(name) for name in (*SCENES, *SURFACES)]
     rng = np.random.default_rng(seed)
     for name, category in CATEGORIES.items():
-        for number in range(each):
+        for number in range(sequences):
             chosen = [pictures[i] for i in rng.choice(len(pictures), 5, replace=False)]
             shown = sequence(category, chosen, frames, int(rng.integers(1 << 30)), width)
-            write_sequence(root / name / "Easy" / f"P{number:03}", shown)
+            write_sequence(out / name / "Easy" / f"P{number:03}", shown)
 
 
 # -- scikit-image's stereo pair of a motorcycle, with its true disparity -------------------------
@@ -311,10 +308,5 @@ def _pixels(points: Array, disparity: Array) -> tuple[Array, Array]:
     return column, row
 
 
-def main(out: Path, sequences: int = 2, frames: int = 12, width: int = 320, seed: int = 0) -> None:
-    """Render indoor, outdoor, dark and hard scenes: OUT/CATEGORY/Easy/P###."""
-    write_sequences(out, sequences, frames, seed, width)
-
-
 if __name__ == "__main__":
-    typer.run(main)
+    typer.run(write_sequences)

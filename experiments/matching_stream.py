@@ -8,7 +8,7 @@ poses. After each domain it is tested on all four, with scenes and pictures that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -18,20 +18,18 @@ import typer
 from torch import Tensor
 
 from evergraph.apps.matching.arrangements import (
-    LEAST,
     Kind,
-    best_cut,
     candidate_network,
     candidate_task,
+    decide,
     graph_batch,
-    one_to_one,
     probability,
 )
 from evergraph.apps.matching.candidates import propose
 from evergraph.apps.matching.evaluate import judge, summarize
 from evergraph.apps.matching.sources import photograph, split
-from evergraph.apps.matching.train import PairSource, examples
-from evergraph.apps.matching.truth import Matches, Pair
+from evergraph.apps.matching.train import examples
+from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress
 from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
@@ -41,11 +39,11 @@ from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import METHODS
 from evergraph.learn.training import Training
-from evergraph.stream.batch import Batch
+from evergraph.stream.batch import Batch, concatenate
 from evergraph.stream.continuum import Continuum
 from evergraph.stream.schedule import Schedule
 from experiments.cells import markdown
-from experiments.matching import SCHEMA, origin, publish
+from experiments.matching import origin, publish
 from experiments.matching_scenes import CATEGORIES, rendered_pairs
 
 APART = 2  # frames between the two of a pair
@@ -90,15 +88,16 @@ def domains(how: Stream, seed: int) -> tuple[Domains, Domains]:
 class DomainSource:
     """Candidate graphs to learn from, followed by test pairs, each with its domain."""
 
-    train: PairSource
+    train: Sequence[Batch]
     test: Sequence[tuple[str, Pair]]
 
     def __len__(self) -> int:
         return len(self.train) + len(self.test)
 
     def batch(self, index: Tensor, task: int = -1, position: int | None = None) -> Batch:
-        """The candidates of training pairs."""
-        return self.train.batch(index, task, position)
+        """The candidates of training pairs, several graphs side by side in one."""
+        found = concatenate([self.train[i] for i in index.tolist()])
+        return replace(found, task=torch.full_like(found.task, task))
 
     def tested(self, index: Tensor) -> list[tuple[str, Pair]]:
         """The test pairs at these numbers."""
@@ -109,7 +108,7 @@ def domain_continuum(train: Domains, test: Domains) -> Continuum:
     """The pairs of one domain after those of the other, and test pairs of each."""
     batches = {domain: examples(pairs) for domain, pairs in train.items()}
     shown = [(domain, pair) for domain, pairs in test.items() for pair in pairs]
-    source = DomainSource(PairSource([b for mine in batches.values() for b in mine]), shown)
+    source = DomainSource([b for mine in batches.values() for b in mine], shown)
     numbers = torch.arange(len(source))
     sizes = [*map(len, batches.values()), *map(len, test.values())]
     groups = numbers.split(sizes)
@@ -123,14 +122,10 @@ def f1_by_domain(learner: Learner, stream: Continuum, index: Tensor, position: i
     assert isinstance(stream.source, DomainSource)
     scores: dict[str, list[Any]] = {}
     for domain, pair in stream.source.tested(index):
-        scores.setdefault(domain, []).append(judge(pair, _match(learner, pair)))
-    return {name: (summarize(found)["f1"], len(found)) for name, found in scores.items()}
-
-
-def _match(learner: Learner, pair: Pair) -> Matches:
-    graph = propose(pair.first, pair.second)
-    score = probability(learner.output(graph_batch(graph))).numpy()
-    return best_cut(one_to_one(graph.first, graph.second, score, LEAST))
+        graph = propose(pair.first, pair.second)
+        found = decide(graph, probability(learner.output(graph_batch(graph))).numpy())
+        scores.setdefault(domain, []).append(judge(pair, found))
+    return {name: (summarize(mine)["f1"], len(mine)) for name, mine in scores.items()}
 
 
 def new_learner(method: str, how: Stream, seed: int) -> Learner:
@@ -192,11 +187,7 @@ def main(
         task = shown.add_task("rendering", total=None)
         follow = lambda what: shown.update(task, description=what)  # noqa: E731
         cells = compare(names, how, range(seeds), follow)
-    result: dict[str, Any] = {
-        "schema": SCHEMA, **evidence, "config": asdict(how), "seeds": list(range(seeds)),
-        "cells": cells,
-    }  # fmt: skip
-    publish(result, page(result), as_json, out)
+    publish(page, as_json, out, seeds, **evidence, config=asdict(how), cells=cells)
 
 
 if __name__ == "__main__":

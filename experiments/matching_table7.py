@@ -38,7 +38,7 @@ from evergraph.cli.console import AsJson, Out, complaints, progress
 from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
 from experiments.cells import markdown
-from experiments.matching import SCHEMA, origin, publish
+from experiments.matching import origin, publish
 from experiments.matching_paper import (
     PAPER_KINDS,
     PaperKind,
@@ -285,18 +285,11 @@ def main(
         for seed in range(seeds):
             runs.append(run_seed(data, how, seed, ours, report))
             shown.advance(task)
-    result: dict[str, Any] = {
-        "schema": SCHEMA,
-        **evidence,
-        "data": "rendered" if folder is None else folder.name,
-        "sequences": len(data),
-        "config": asdict(how),
-        "seeds": list(range(seeds)),
-        "rows": tabulate(runs, patterns),
-    }
+    rows = tabulate(runs, patterns)
     if picture is not None:
-        tolerance_figure(result["rows"], picture)
-    publish(result, page(result), as_json, out)
+        tolerance_figure(rows, picture)
+    about = {"data": "rendered" if folder is None else folder.name, "sequences": len(data)}
+    publish(page, as_json, out, seeds, **evidence, **about, config=asdict(how), rows=rows)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import typer
 
 from evergraph.cli.console import AsJson, DataRoot, complaints
 from evergraph.evaluate.figures import curves
-from experiments.cells import Folder, Jobs, compute, main, page, show, value
+from experiments.cells import Folder, Jobs, compute, page, show, value
 from experiments.overall import cell_config
 
 
@@ -56,4 +56,4 @@ def memory(
 
 
 if __name__ == "__main__":
-    main(memory)
+    typer.run(memory)

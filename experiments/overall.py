@@ -22,7 +22,6 @@ from experiments.cells import (
     Jobs,
     Ledger,
     compute,
-    main,
     page,
     show,
     value,
@@ -36,20 +35,13 @@ COLUMNS = (
 
 def cell_config(dataset: str, scenario: Any, model: str, method: str, memory: int = 500) -> Config:
     """What the paper fixes for a cell: memory, and the tasks of ogbn-arxiv."""
-    if not dataset.endswith("arxiv"):
-        epochs = 1 if method == "analytic" else 30
-        batch = 50 if scenario == "regular" else 10
-        return Config(dataset, scenario, model, method, memory, batch_size=batch, epochs=epochs)
-    return Config(
-        dataset,
-        scenario,
-        model,
-        method,
-        memory=4096 if scenario == "class" else 512,
-        batch_size=16,
-        classes_per_task=5,
-        epochs=1 if method == "analytic" else 5,
-    )
+    epochs, batch, classes = 30, 50 if scenario == "regular" else 10, 1
+    if dataset.endswith("arxiv"):
+        memory = 4096 if scenario == "class" else 512
+        epochs, batch, classes = 5, 16, 5
+    cell = dataset, scenario, model, method, memory
+    epochs = 1 if method == "analytic" else epochs
+    return Config(*cell, batch_size=batch, classes_per_task=classes, epochs=epochs)
 
 
 def plans(
@@ -146,4 +138,4 @@ def overall(
 
 
 if __name__ == "__main__":
-    main(overall)
+    typer.run(overall)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from evergraph.cli.console import AsJson, DataRoot, complaints
+from evergraph.checks import check_one_of
+from evergraph.cli.console import AsJson, DataRoot, complaints, write
+from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.metrics import forgetting_rate
+from evergraph.evaluate.run import SCHEMA
 from evergraph.graph.dataset import Dataset
 from evergraph.nn.baselines import KINDS, baseline
 from evergraph.nn.fgn import FGN
-from experiments.cells import DATASETS, Cell, Folder, Ledger, keep, load, main, published, show
+from experiments.cells import DATASETS, Cell, Folder, Ledger, load, page, published, show
 
 Table = tuple[str, tuple[str, ...], list[list[str]], list[Cell]]
 
@@ -47,6 +51,12 @@ def forgetting(cells: list[Cell]) -> Table:
     ]  # fmt: skip
     columns = ("data", "model", "method", "published (%)", "ours (%)", "runs")
     return "Average class forgetting rate (Table 3)", columns, rows, found
+
+
+def _cells(path: Path) -> list[Cell]:
+    if not path.exists():
+        raise ValueError(f"{path} is not there yet; run `python -m experiments.overall` first")
+    return Ledger(path).cells()
 
 
 def _per_class(cell: Cell) -> list[float]:
@@ -114,27 +124,19 @@ def small_tables(
     as_json: AsJson = False,
 ) -> None:
     """Rerun the small tables; forgetting needs the cells of `python -m experiments.overall`."""
+    makers: dict[str, Callable[[], Table]] = {
+        "forgetting": lambda: forgetting(_cells(results / "overall.json")),
+        "parameters": parameters,
+        "datasets": lambda: datasets([statistics(load(n, data_root)) for n in dataset.split(",")]),
+    }
     for name in only.split(","):
         with complaints():
-            if name == "forgetting":
-                cells = Ledger(results / "overall.json").cells()
-                if not cells:
-                    raise ValueError(
-                        f"{results / 'overall.json'} is not there yet; run "
-                        "`python -m experiments.overall` first"
-                    )
-                table = forgetting(cells)
-            elif name == "parameters":
-                table = parameters()
-            elif name == "datasets":
-                table = datasets([statistics(load(one, data_root)) for one in dataset.split(",")])
-            else:
-                raise ValueError(
-                    f"--only must be of forgetting, parameters and datasets, got {name!r}"
-                )
-            keep(results / f"{name}.json", *table)
-        show(*table, as_json)
+            check_one_of("--only", name, makers)
+            title, columns, rows, cells = makers[name]()
+            write({"schema": SCHEMA, **provenance(), "cells": cells}, results / f"{name}.json")
+            page(results / f"{name}.md", title, columns, rows)
+        show(title, columns, rows, cells, as_json)
 
 
 if __name__ == "__main__":
-    main(small_tables)
+    typer.run(small_tables)

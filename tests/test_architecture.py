@@ -51,7 +51,10 @@ ORDER = {
     ],
     "learn": [
         ["transaction"],
-        ["checkpoint", "memory", "training", "tasks"],
+        ["checkpoint", "packed", "ranking", "training", "tasks"],
+        ["tables"],
+        ["slots"],
+        ["memory"],
         ["gate"],
         ["intake"],
         ["state"],
@@ -73,12 +76,13 @@ ORDER = {
     "apps": [["action", "matching"]],
     "apps/action": [
         ["recording"],
-        ["csv_stream", "resample", "windows"],
+        ["csv_stream", "outliers", "resample", "score", "windows"],
         ["network", "sources"],
         ["recognizer"],
         ["online"],
     ],
     "apps/matching": [
+        ["images"],
         ["features"],
         ["candidates", "truth"],
         ["arrangements", "evaluate", "homography", "tartanair"],

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
-from evergraph.cli.console import AsJson, complaints, progress, table_of, use_threads
+from evergraph.cli.console import (
+    AsJson,
+    Seed,
+    Threads,
+    complaints,
+    progress,
+    remark,
+    signals,
+    table_of,
+    use_threads,
+    write,
+    written,
+)
 
 if TYPE_CHECKING:
     from evergraph.apps.action.online import Prediction
-    from evergraph.apps.action.recognizer import Recognizer, Score
-    from evergraph.apps.action.recording import Recordings
+    from evergraph.apps.action.score import Score
 
 action = typer.Typer(
     no_args_is_help=True,
@@ -49,7 +57,7 @@ LeaveOut = Annotated[str, typer.Option(help="Subjects to hold back instead, sepa
 @action.command("train")
 def train(
     data: Data,
-    out: Annotated[Path, typer.Option(help="The model folder to write.")] = Path("action_model"),
+    out: Annotated[Path, written("The model folder to write.", folder=True)] = Path("action_model"),
     model: Annotated[str, typer.Option(help="fgn, gat, gcn, appnp, mlp, cnn, ...")] = "fgn",
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the recordings.")] = 2,
     length: Annotated[int, typer.Option(help="Samples in a window: two instants.")] = 50,
@@ -60,39 +68,44 @@ def train(
     rate: Rate = None,
     split: Split = "time",
     leave_out: LeaveOut = "",
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
+    seed: Seed = 0,
+    threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
     """Learn activities from recordings, test on what was held back, write a model folder.
 
     A first try without any data: `evergraph action train generated`.
     """
-    from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
-    from evergraph.apps.action.sources import load
-    from evergraph.evaluate.figures import confusion_matrix
+    with complaints(f"{out}/ is as it was."), signals() as stop, progress(as_json) as shown:
+        from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
+        from evergraph.apps.action.sources import load
+        from evergraph.apps.action.windows import hold_back
+        from evergraph.evaluate.figures import confusion_matrix
+        from evergraph.learn.checkpoint import locked
 
-    use_threads(threads)
-    with complaints(), progress(as_json) as shown:
-        with _step(shown, f"reading {data}") as report:
+        use_threads(threads)
+        with _step(shown, f"reading {data}", stop) as report:
             everything = load(data, rate, report)
-        training, testing = _divide(everything, split, leave_out)
-        known, notes = _known(training, testing, length)
+        training, testing, known, notes = hold_back(everything, split, leave_out, length)
         config = RecognizerConfig(
             model=model, epochs=epochs, length=length, stride=stride, memory=memory,
             memory_bytes=memory_bytes, augment=augment, seed=seed,
         )  # fmt: skip
-        out.mkdir(parents=True, exist_ok=True)  # fail before the work if it cannot be written
-        recognizer = Recognizer(everything.layout, known, config)
-        with _step(shown, "learning") as report:
-            skipped = recognizer.learn(training.recordings, epochs, report=report)
-        recognizer.save(out)
-        score = None
-        if testing is not None:
-            score = recognizer.evaluate([r for r in testing.recordings if r.activity in known])
-            confusion_matrix(score.confusion, score.activities, out / "confusion.png")
-            (out / "score.json").write_text(json.dumps(asdict(score), indent=1) + "\n")
-    result = {"model": str(out), "notes": [*everything.notes, *notes], "skipped": skipped}
+        recognizer = Recognizer(training.layout, known, config)
+        with locked(out / FILE):  # fails before the work if the folder cannot be written
+            with _step(shown, "learning", stop) as report:
+                lesson = recognizer.learn(training.recordings, epochs, report=report)
+            score = None if testing is None else recognizer.evaluate(testing.recordings)
+            for old in ("confusion.png", "score.json"):  # of another model
+                (out / old).unlink(missing_ok=True)
+            recognizer.save(out)
+            if score is not None:
+                confusion_matrix(score.confusion, score.activities, out / "confusion.png")
+                write(asdict(score), out / "score.json")
+    result = {
+        "model": str(out), "notes": [*everything.notes, *notes],
+        "skipped": lesson.skipped, "clipped": lesson.clipped,
+    }  # fmt: skip
     _report(result, score, as_json, f"{everything.name}, {model}")
 
 
@@ -103,12 +116,13 @@ def evaluate(
     split: Split = "none",
     leave_out: LeaveOut = "",
     rate: Rate = None,
-    picture: Annotated[Path | None, typer.Option(help="Draw the confusion matrix here.")] = None,
+    picture: Annotated[Path | None, written("Draw the confusion matrix here.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Test a model on recordings with known activities: accuracy, recall and precision."""
-    from evergraph.apps.action.recognizer import Recognizer, same_layout
+    from evergraph.apps.action.recognizer import Recognizer
     from evergraph.apps.action.sources import load
+    from evergraph.apps.action.windows import divide
     from evergraph.evaluate.figures import confusion_matrix
 
     use_threads(1)
@@ -116,13 +130,12 @@ def evaluate(
         recognizer = Recognizer.load(model)
         with _step(shown, f"reading {data}") as report:
             everything = load(data, rate or recognizer.layout.rate, report)
-        everything = same_layout(everything, recognizer.layout)
-        _, testing = _divide(everything, split, leave_out)
+        everything = everything.in_layout(recognizer.layout)
+        _, testing = divide(everything, split, leave_out)
         score = recognizer.evaluate((testing or everything).recordings)
         if picture:
-            picture.parent.mkdir(parents=True, exist_ok=True)
             confusion_matrix(score.confusion, score.activities, picture)
-    result = {"model": str(model), "notes": list(everything.notes)}
+    result = {"model": str(model), "notes": [*everything.notes, *recognizer.notes]}
     _report(result, score, as_json, everything.name)
 
 
@@ -133,7 +146,7 @@ def predict(
         str, typer.Argument(help="CSV or Parquet with `time` and `sensor.channel` columns, or - .")
     ] = "-",
     stride: Annotated[float, typer.Option(help="Seconds from one prediction to the next.")] = 1.0,
-    picture: Annotated[Path | None, typer.Option(help="Draw colored bands here.")] = None,
+    picture: Annotated[Path | None, written("Draw colored bands here.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict activities, one line per window: time, activity, probability.
@@ -142,7 +155,8 @@ def predict(
     soon as its window and two thirds of a second more have come. A sensor that drops out is named
     in a fourth column while the others carry on. With --json each line is a JSON object.
     """
-    from evergraph.apps.action.online import follow
+    from evergraph.apps.action.csv_stream import open_table
+    from evergraph.apps.action.online import draw, follow
     from evergraph.apps.action.recognizer import Recognizer
 
     use_threads(1)
@@ -150,26 +164,27 @@ def predict(
     follower = None
     with complaints():
         recognizer = Recognizer.load(model)
-        table, source = _open(file)
+        table, source = open_table(file)
         step = max(1, round(stride * recognizer.layout.rate))
         if not as_json:
             typer.echo("time,activity,probability,missing")
         for made, state in follow(recognizer, table, source, step):
             follower = state
-            typer.echo(json.dumps(asdict(made)) if as_json else _line(made))
+            typer.echo(json.dumps(asdict(made)) if as_json else made.line())
             sys.stdout.flush()
             kept += [made] if picture else []
         if picture and kept:
-            _draw(kept, file, recognizer, step, picture)
-    remarks = Console(stderr=True, style="yellow")
+            draw(kept, file, recognizer, step, picture)
+    remarks = list(recognizer.notes)
     if follower is None:
         seconds = recognizer.config.length / recognizer.layout.rate
-        remarks.print(f"{source} is shorter than one window of {seconds:g} s.")
-        return
-    if follower.degraded:
-        remarks.print(f"A sensor was missing in {follower.degraded} of {follower.windows} windows.")
-    if follower.resampler.breaks:
-        remarks.print(f"{len(follower.resampler.breaks)} breaks in time.")
+        remarks += [f"{source} is shorter than one window of {seconds:g} s."]
+    elif follower.degraded:
+        remarks += [f"A sensor was missing in {follower.degraded} of {follower.windows} windows."]
+    if follower is not None and follower.resampler.breaks:
+        remarks += [f"{len(follower.resampler.breaks)} breaks in time."]
+    for text in remarks:
+        remark(text, "yellow", err=True)
 
 
 @action.command("learn")
@@ -179,129 +194,84 @@ def learn(
     activity: Annotated[str, typer.Option(help="What it shows, if the file does not tell.")] = "",
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the recording.")] = None,
     rescale: Annotated[bool, typer.Option(help="Update the scale of the signals too.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Another folder to write to.")] = None,
+    allowed_loss: Annotated[
+        float, typer.Option(min=0, max=1, help="Mean recall that old activities may lose.")
+    ] = 0.1,
+    outliers: Annotated[
+        str, typer.Option(help="Absurd values of a channel: `clip`, `refuse` or `pass`.")
+    ] = "clip",
+    force: Annotated[bool, typer.Option("--force", help="Keep it, whatever they lose.")] = False,
+    out: Annotated[Path | None, written("Another folder to write to.", folder=True)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue learning from a new recording: a new activity or person, without the old data.
 
-    Old windows are replayed from the model's own memory. The folder is replaced in one step at
-    the end; if anything fails before, it stays as it was.
+    Old windows are replayed from the model's own memory. At the end the new model is tested on
+    them: if the old activities lose more than --allowed-loss of their mean recall, or one of them
+    more than 0.5, nothing is written. Otherwise the model is replaced in one step, and the
+    generation before it is kept in the folder. Whatever fails or is interrupted leaves the folder
+    as it was.
     """
-    from evergraph.apps.action.recognizer import Recognizer
-    from evergraph.apps.action.sources import read_folder
+    with complaints(f"{model}/ is as it was."), signals() as stop, progress(as_json) as shown:
+        from evergraph.apps.action.recognizer import FILE, Recognizer, model_file
+        from evergraph.apps.action.sources import read_folder
+        from evergraph.learn.checkpoint import locked
 
-    use_threads(1)
-    with complaints(), progress(as_json) as shown:
-        recognizer = Recognizer.load(model)
+        use_threads(1)
+        target = model_file(model).parent if out is None else out
         if not file.exists():
             raise ValueError(f"no recording at {file}")
-        with _step(shown, f"reading {file}") as report:
-            data = read_folder(file, progress=report, layout=recognizer.layout, activity=activity)
-        known = set(recognizer.activities)
-        with _step(shown, "learning") as report:
-            skipped = recognizer.learn(data.recordings, epochs, rescale, report)
-        recognizer.save(out or model)
+        with locked(target / FILE):
+            recognizer = Recognizer.load(model)
+            known, layout = set(recognizer.activities), recognizer.layout
+            with _step(shown, f"reading {file}", stop) as report:
+                data = read_folder(file, progress=report, layout=layout, activity=activity)
+            with _step(shown, "learning", stop) as report:
+                lesson = recognizer.learn(
+                    data.recordings, epochs, rescale, report, None if force else allowed_loss,
+                    outliers,  # type: ignore[arg-type]
+                )  # fmt: skip
+            recognizer.save(target)
+    with complaints(f"The lesson was learned before; the new model is in {target}/."):
+        _heed(stop)
+    tested = lesson.on_memory()
     fresh, count = [a for a in recognizer.activities if a not in known], len(data.recordings)
     result = {
-        "model": str(out or model), "recordings": count, "skipped": skipped,
-        "new_activities": fresh, "activities": recognizer.activities, "notes": list(data.notes),
+        "model": str(target), "recordings": count, "skipped": lesson.skipped,
+        "clipped": lesson.clipped, "new_activities": fresh, "activities": recognizer.activities,
+        "on_memory": tested, "notes": [*data.notes, *recognizer.notes],
     }  # fmt: skip
     what = f"new: {', '.join(fresh)}" if fresh else "no new activity"
-    _report(result, None, as_json, f"Learned {count} recordings ({what}).")
+    text = f"Learned {count} recordings ({what})."
+    if tested:
+        was, now = tested["accuracy"]
+        text += f"\nAccuracy on the {tested['windows']} windows in memory: {was:.3f} → {now:.3f}"
+    _report(result, None, as_json, text)
 
 
 @contextmanager
-def _step(shown: Any, text: str) -> Iterator[Callable[[int, int], None]]:
-    """A line of the progress display, while it lasts."""
+def _step(
+    shown: Any, text: str, stop: Callable[[], bool] = lambda: False
+) -> Iterator[Callable[[int, int], None]]:
+    """A line of the progress display, while it lasts; `stop` is asked at every report."""
     task = shown.add_task(text, total=None)
+
+    def report(done: int, total: int) -> None:
+        shown.update(task, completed=done, total=total)
+        _heed(stop)
+
     try:
-        yield lambda done, total: shown.update(task, completed=done, total=total)
+        yield report
+        _heed(stop)
     finally:
         shown.remove_task(task)
 
 
-def _divide(data: Recordings, split: str, leave_out: str) -> tuple[Recordings, Recordings | None]:
-    from evergraph.apps.action.windows import split_in_time
+def _heed(stop: Callable[[], bool]) -> None:
+    from evergraph.evaluate.run import Stopped
 
-    if leave_out:
-        gone = [name.strip() for name in leave_out.split(",") if name.strip()]
-        if set(gone) >= set(data.subjects):
-            raise ValueError(f"--leave-out must leave somebody to learn from, got {leave_out!r}")
-        return data.without(gone), data.of(gone)
-    if split not in ("time", "none"):
-        raise ValueError(f"split must be time or none, got {split!r}")
-    return split_in_time(data) if split == "time" else (data, None)
-
-
-def _known(
-    training: Recordings, testing: Recordings | None, length: int
-) -> tuple[tuple[str, ...], list[str]]:
-    """The activities that can be learned, and a note on those that are only held back."""
-    known = {one.activity for one in training.recordings if len(one) >= length}
-    held = () if testing is None else testing.recordings
-    if held and not any(len(one) >= length and one.activity in known for one in held):
-        raise ValueError(
-            f"what is held back must have a window of {length} samples to test on, but has none; "
-            "use --split none, --leave-out or a shorter --length"
-        )
-    only = sorted({one.activity for one in held} - known)
-    note = f"Not tested, because nothing like it is left to learn from: {', '.join(only)}"
-    return tuple(name for name in training.activities if name in known), [note] if only else []
-
-
-def _open(file: str) -> tuple[Any, str]:
-    from evergraph.apps.action.csv_stream import PipeReader
-
-    if file == "-":
-        try:
-            return PipeReader(sys.stdin.fileno()), "standard input"
-        except OSError:  # not a pipe or a terminal
-            return sys.stdin, "standard input"
-    if not Path(file).is_file():
-        raise ValueError(f"no recording at {file}; use - to read standard input")
-    return Path(file), file
-
-
-def _line(made: Prediction) -> str:
-    """A prediction as a line of CSV."""
-    text = StringIO()
-    row = f"{made.time:.3f}", made.activity, f"{made.probability:.4f}", "+".join(made.missing)
-    csv.writer(text, lineterminator="").writerow(row)
-    return text.getvalue()
-
-
-def _draw(
-    kept: list[Prediction], file: str, recognizer: Recognizer, step: int, picture: Path
-) -> None:
-    """A recording as colored bands: what was predicted, and what was true if the file tells."""
-    import matplotlib as mpl
-    import numpy as np
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-
-    from evergraph.apps.action.csv_stream import read_file
-
-    rate, time = recognizer.layout.rate, [made.time for made in kept]
-    bands = [("predicted", [made.activity for made in kept])]
-    if file != "-":
-        header, block = read_file(Path(file))
-        if header.label >= 0:
-            middle = np.array(time) + recognizer.config.length / rate / 2
-            place = np.clip(np.searchsorted(block.time, middle), 0, len(block.time) - 1)
-            bands.append(("true", [block.labels[i] for i in place]))
-    names = sorted({name for _, labels in bands for name in labels if name})
-    color = {name: mpl.colormaps["tab20"](i % 20) for i, name in enumerate(names)}
-    figure = Figure(figsize=(9, 1.4 + 0.5 * len(bands)), layout="constrained")
-    axes = figure.add_subplot()
-    for row, (_, labels) in enumerate(bands):
-        for start, label in zip(time, labels, strict=True):
-            if label:
-                axes.broken_barh([(start, step / rate)], (row - 0.4, 0.8), facecolor=color[label])
-    axes.set_yticks(range(len(bands)), [name for name, _ in bands])
-    axes.set(xlabel="seconds", xlim=(min(time), max(time) + step / rate))
-    handles = [Patch(color=color[name], label=name) for name in names]
-    figure.legend(handles=handles, loc="outside upper center", ncols=6, fontsize=8)
-    figure.savefig(picture, dpi=120)
+    if stop():
+        raise Stopped("a signal has come")
 
 
 def _report(about: dict[str, Any], score: Score | None, as_json: bool, title: str) -> None:
@@ -309,18 +279,19 @@ def _report(about: dict[str, Any], score: Score | None, as_json: bool, title: st
     if as_json:
         typer.echo(json.dumps({**about, **({} if score is None else asdict(score))}, indent=1))
         return
-    console = Console()
     if score is not None:
         rows = [
-            [escape(name), f"{recall:.3f}", f"{score.precision[name]:.3f}"]
+            [name, f"{recall:.3f}", f"{score.precision[name]:.3f}"]
             for name, recall in score.recall.items()
         ]
         title = f"{title}: accuracy {score.accuracy:.3f} on {score.windows} windows"
-        console.print(table_of(title, ("activity", "recall", "precision"), rows))
+        Console().print(table_of(title, ("activity", "recall", "precision"), rows))
     else:
-        console.print(escape(title))
+        remark(title, "")
+    if about.get("clipped"):
+        remark(f"{about['clipped']} outliers were clipped.", "yellow")
     if about.get("skipped"):
-        console.print(f"{about['skipped']} recordings were shorter than a window.", style="yellow")
+        remark(f"{about['skipped']} recordings were shorter than a window.", "yellow")
     for note in about["notes"]:
-        console.print(escape(note), style="dim")
-    console.print(f"The model is in {about['model']}/", style="dim")
+        remark(note)
+    remark(f"The model is in {about['model']}/")

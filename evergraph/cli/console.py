@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,15 +17,55 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TimeElapsedColumn
+from rich.progress import (
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 LINE_SECONDS = 5.0  # between lines of progress off a terminal
+ROOM = 1 << 20  # bytes that must fit where results go
+
+
+def written(help: str, folder: bool = False) -> Any:
+    """An option for a file or a folder that is written in the end, and checked before the work."""
+
+    def check(parameter: typer.CallbackParam, value: Path | None) -> Path | None:
+        if value is not None:
+            with complaints():
+                _check_place(f"--{parameter.name}", value, folder)
+        return value
+
+    return typer.Option(help=help, callback=check)
+
+
+def _check_place(option: str, path: Path, folder: bool) -> None:
+    """Try to write where the path leads, and leave no trace."""
+    rule = f"{option} must be a {'folder' if folder else 'file'} that can be written, but"
+    try:
+        if path.exists() and path.is_dir() != folder:
+            raise ValueError(f"{rule} {path} is a {'file' if folder else 'folder'}; rename one")
+        start = (path if folder else path.parent).absolute()
+        there = next(place for place in (start, *start.parents) if place.exists())
+        with tempfile.TemporaryFile(dir=there) as probe:
+            probe.write(bytes(ROOM))
+    except OSError as error:
+        raise ValueError(f"{rule} {path} cannot: {error.strerror}; choose another place") from error
+
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Write the JSON to this file too.")]
+Out = Annotated[Path | None, written("Write the JSON to this file too.")]
+Threads = Annotated[
+    int, typer.Option(min=1, help="Threads of torch; one is quickest for small batches.")
+]
+Seed = Annotated[int, typer.Option(help="Of everything random.")]
 DataRoot = Annotated[
     Path | None,
     typer.Option(
@@ -60,39 +101,59 @@ def progress(quiet: bool) -> Iterator[Progress]:
     if not quiet and not console.is_terminal:
         yield Lines()
         return
+    words = TextColumn("{task.description}", markup=False)  # names may look like markup
     more = MofNCompleteColumn(), TimeElapsedColumn()
-    columns = SpinnerColumn(), *Progress.get_default_columns(), *more
+    columns = SpinnerColumn(), words, *Progress.get_default_columns()[1:], *more
     with Progress(*columns, console=console, disable=quiet, transient=True) as shown:
         yield shown
 
 
 def publish(result: object, as_json: bool, out: Path | None, show: Callable[[], Table]) -> None:
-    """Write and print a result: as JSON, or as a table."""
-    if out is not None:
-        write(result, out)
-    if as_json:
-        typer.echo(json.dumps(result, indent=1))
-    else:
-        Console().print(show())
+    """Write and print a result, as JSON or as a table; it is printed even if the file fails."""
+    with complaints():
+        try:
+            if out is not None:
+                write(result, out)
+        finally:
+            if as_json:
+                typer.echo(json.dumps(result, indent=1))
+            else:
+                Console().print(show())
 
 
 def write(result: object, out: Path) -> None:
     """Write a result as JSON, in a folder that is made if need be; never half of it."""
-    out.parent.mkdir(parents=True, exist_ok=True)
     fresh = out.with_name(f"{out.name}.part")
-    fresh.write_text(json.dumps(result, indent=1) + "\n")
-    fresh.replace(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(result, indent=1) + "\n")
+        fresh.replace(out)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise OSError(f"{out} cannot be written: {error.strerror}; make room for it") from error
+
+
+def remark(text: str, style: str = "dim", err: bool = False) -> None:
+    """Print a line as it is, whatever it holds."""
+    Console(stderr=err).print(Text(text), style=style, soft_wrap=True)
 
 
 def table_of(
-    title: str, columns: tuple[str, ...], rows: list[list[str]], left: int = 1, caption: str = ""
+    title: str,
+    columns: tuple[str, ...],
+    rows: Iterable[Sequence[str | Text]],
+    left: int = 1,
+    caption: str = "",
 ) -> Table:
-    """A table whose first columns are aligned to the left, the others to the right."""
-    shown = Table(title=title, caption=caption or None)
+    """A table whose first columns are aligned to the left, the others to the right.
+
+    Texts are printed as they are: names of data sets, classes and files may look like markup.
+    """
+    shown = Table(title=escape(title), caption=escape(caption) or None)
     for number, name in enumerate(columns):
-        shown.add_column(name, justify="left" if number < left else "right")
+        shown.add_column(Text(name), justify="left" if number < left else "right")
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     return shown
 
 
@@ -141,8 +202,9 @@ def complaints(resume_hint: str = "") -> Iterator[None]:
         raise typer.Exit(128 + (_stopped_by or [signal.SIGINT])[0]) from error
     except BrokenPipeError:
         raise
-    except (ValueError, OSError, FloatingPointError) as error:
-        Console(stderr=True).print(f"[red]Error:[/red] {escape(str(error))}", highlight=False)
+    except (ValueError, OSError, FloatingPointError, MemoryError) as error:
+        line = Text.assemble(("Error:", "red"), f" {error}")
+        Console(stderr=True).print(line, soft_wrap=True)
         raise typer.Exit(2) from error
 
 

@@ -6,20 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from typer import Option
 
 from evergraph.cli.console import (
     AsJson,
     DataRoot,
     Out,
+    Threads,
     complaints,
     progress,
     publish,
+    remark,
     signals,
     table_of,
     use_threads,
+    written,
 )
 from evergraph.evaluate.evidence import provenance
 
@@ -42,9 +45,15 @@ ScenarioName = Annotated[
 ModelName = Annotated[
     str, Option(help="The network: fgn, or a baseline: mlp, gcn, sage, gat, appnp.")
 ]
+MethodName = Annotated[
+    str,
+    Option(
+        help="finetune, replay, ewc, mas, lwf, gem, agem, der, joint (upper bound) or "
+        "analytic (closed form, no replay)."
+    ),
+]
 Seeds = Annotated[int, Option(min=1, help="How many seeds to run.")]
 Capacity = Annotated[int, Option(help="Items that the memory may hold.")]
-Threads = Annotated[int, Option(help="Threads of torch; one is quickest for small batches.")]
 BatchSize = Annotated[int, Option(help="Items that arrive together.")]
 
 
@@ -52,17 +61,14 @@ def run(
     dataset: DatasetName = "cora",
     scenario: ScenarioName = "class",
     model: ModelName = "fgn",
-    method: Annotated[
-        str,
-        Option(
-            help="finetune, replay, ewc, mas, lwf, gem, agem, der, joint (upper bound) or "
-            "analytic (closed form, no replay)."
-        ),
-    ] = "replay",
+    method: MethodName = "replay",
     memory: Capacity = 500,
     memory_rule: Annotated[
         str, Option(help="reservoir, class-balanced, age-quota or uniform.")
     ] = "reservoir",
+    outliers: Annotated[
+        str, Option(help="`clip` absurd feature values, `refuse` them, or let them `pass`.")
+    ] = "clip",
     batch_size: BatchSize = 10,
     seeds: Seeds = 3,
     visibility: Annotated[
@@ -83,8 +89,8 @@ def run(
     lr: Annotated[float | None, Option(help="Learning rate; default: the preset.")] = None,
     steps: Annotated[int | None, Option(help="Gradient steps a batch; default: preset.")] = None,
     hops: Annotated[int | None, Option(help="Hops that items carry; default: the preset.")] = None,
-    out: Annotated[Path | None, Option(help="Folder for numbers and pictures.")] = Path("out"),
-    checkpoint: Annotated[Path | None, Option(help="Save the whole state here meanwhile.")] = None,
+    out: Annotated[Path, written("Folder for numbers and pictures.", folder=True)] = Path("out"),
+    checkpoint: Annotated[Path | None, written("Save the whole state here meanwhile.")] = None,
     every: Annotated[float, Option(help="Seconds between checkpoints.")] = 10.0,
     resume: Annotated[bool, Option(help="Continue from --checkpoint.")] = False,
     threads: Threads = 1,
@@ -112,6 +118,7 @@ def run(
             method=method,
             memory=memory,
             memory_rule=memory_rule,
+            outliers=outliers,  # type: ignore[arg-type]
             batch_size=batch_size,
             visibility=visibility,  # type: ignore[arg-type]
             classes_per_task=classes_per_task or (1 if protocol == "paper" else 2),
@@ -122,8 +129,6 @@ def run(
         )
         if resume and checkpoint is None:
             raise ValueError("--resume needs --checkpoint, the file to continue from")
-        if out is not None and out.exists() and not out.is_dir():
-            raise ValueError(f"--out must be a folder, but {out} is a file; choose another name")
         with progress(as_json) as shown, signals() as stop:
             data, config = load_or_generate(config, data_root, shown, as_json)
             if protocol != "paper":
@@ -132,15 +137,17 @@ def run(
             files = {"checkpoint": checkpoint, "resume": resume, "every": every, "stop": stop}
             result = follow_run(config, seeds, data, shown, **files)
     result = {**result, **evidence, "generated": data.generated}
-    numbers = None if out is None else out / "result.json"
-    publish(result, as_json, numbers, lambda: run_table([result]))
-    if out is not None:
-        from evergraph.evaluate.figures import accuracy_matrix, learning_curve
+    publish(result, as_json, out / "result.json", lambda: run_table([result]))
+    if result["clipped"]:
+        text = f"{result['clipped']:,} feature values were clipped as outliers; see --outliers."
+        remark(text, err=True)
+    from evergraph.evaluate.figures import accuracy_matrix, learning_curve
 
+    with complaints():
         learning_curve(result, out / "learning_curve.png")
         accuracy_matrix(result, out / "accuracy_matrix.png")
-        if not as_json:
-            Console().print(f"Numbers and pictures are in {out}/", style="dim")
+    if not as_json:
+        remark(f"Numbers and pictures are in {out}/")
 
 
 def compare(
@@ -209,8 +216,9 @@ def load_or_generate(
         if config.dataset != "cora":
             raise
         if not quiet:
+            remark(str(error), "", err=True)
             note = "Cora cannot be had here, so this run is on a generated graph."
-            Console(stderr=True).print(f"{error}\n[yellow]{note}[/yellow]")
+            remark(note, "yellow", err=True)
         return load("generated"), replace(config, dataset="generated")
     finally:
         shown.remove_task(task)
@@ -228,7 +236,7 @@ def follow_run(
     if files.get("resume"):
         path = files["checkpoint"]
         words = f"resuming {path}" if path.exists() else f"no {path} yet: from the start"
-        shown.console.print(words, style="dim")
+        remark(words, err=True)
     total = len(data.train) * config.passes
     task = shown.add_task("", total=total * seeds)
 
@@ -256,12 +264,12 @@ def run_table(results: list[dict[str, Any]]) -> Table:
     if field:
         words, keys = ("AP", "AF"), ("average_accuracy_mean", "average_forgetting_mean")
         meaning = "AP: mean accuracy over classes at the end; AF: last minus first, mean of tasks"
-    text = []
+    text: list[list[str | Text]] = []
     for result in results:
         spread = f" ± {result['accuracy_sd']:.3f}" if len(seeds) > 1 and not field else ""
         text.append([
             f"{result['config']['model']}, {result['config']['method']}",
-            f"[bold]{result[keys[0]]:.3f}[/bold]{spread}",
+            Text.assemble((f"{result[keys[0]]:.3f}", "bold"), spread),
             f"{result[keys[1]]:.3f}",
             f"{result['seconds']:.1f}",
             f"{result['items_per_second']:,.0f}",

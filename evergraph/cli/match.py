@@ -12,12 +12,14 @@ import typer
 from evergraph.cli.console import (
     AsJson,
     Out,
+    Seed,
     complaints,
     progress,
     publish,
     table_of,
     use_threads,
-)  # fmt: skip
+    written,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,8 +36,8 @@ OtherDetector = Annotated[
     str | None,
     typer.Option("--detector", help="`sift` or `orb`; by default the matcher's own, or sift."),
 ]
-OutFolder = Annotated[Path, typer.Option(help="Folder for matches.npz and matches.png.")]
-Saved = Annotated[Path, typer.Option(help="Where the matcher goes.")]
+OutFolder = Annotated[Path, written("Folder for matches.npz and matches.png.", folder=True)]
+Saved = Annotated[Path, written("Where the matcher goes.")]
 Points = Annotated[int, typer.Option(min=1, help="Points of each image at the most.")]
 Threshold = Annotated[
     float | None,
@@ -63,7 +65,7 @@ def match_pair(
     with complaints():
         import numpy as np
 
-        from evergraph.apps.matching.features import draw_matches, read_image, to_color
+        from evergraph.apps.matching.images import draw_matches, read_image, to_color
 
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
@@ -99,7 +101,7 @@ def match_video(
     ] = False,
     memory: Annotated[int, typer.Option(help="Candidates that are kept for replay.")] = 2000,
     width: Annotated[int, typer.Option(min=32, help="Larger frames are scaled down to it.")] = 640,
-    save: Annotated[Path | None, typer.Option(help="Where the matcher goes in the end.")] = None,
+    save: Annotated[Path | None, written("Where the matcher goes in the end.")] = None,
     matcher: MatcherFile = None,
     detector: OtherDetector = None,
     points: Points = 512,
@@ -114,7 +116,7 @@ def match_video(
     """
     with complaints():
         from evergraph.apps.matching.evaluate import judge, summarize
-        from evergraph.apps.matching.matcher import Matcher, replay_learner
+        from evergraph.apps.matching.matcher import replay_learner
         from evergraph.apps.matching.sources import video_length, video_pairs
         from evergraph.evaluate.evidence import provenance
 
@@ -122,8 +124,7 @@ def match_video(
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
         if learn:
-            network = tool.arrangement.network
-            tool = Matcher(tool.arrangement, tool.detector, points, replay_learner(network, memory))
+            tool.learner = replay_learner(tool.network, memory)
         total = matches = labels = 0
         seconds, scores = 0.0, []
         with progress(as_json) as shown:
@@ -165,7 +166,7 @@ def match_train(
     steps: Annotated[int, typer.Option(min=1, help="Gradient steps, 8 pairs each.")] = 300,
     detector: Annotated[str, typer.Option(help="`sift` or `orb`.")] = "sift",
     points: Points = 256,
-    seed: Annotated[int, typer.Option(help="Of pairs, network and pictures.")] = 0,
+    seed: Seed = 0,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
@@ -242,18 +243,22 @@ def open_matcher(
     from evergraph.apps.matching.matcher import Matcher
 
     tool = Matcher.pretrained(detector or "sift") if path is None else Matcher.load(path)  # type: ignore[arg-type]
-    arrangement = tool.arrangement
-    if threshold is not None:
-        arrangement = replace(arrangement, threshold=threshold)
-    return Matcher(arrangement, detector or tool.detector, points)  # type: ignore[arg-type]
+    given = {"detector": detector, "points": points, "threshold": threshold}
+    return replace(tool, **{name: one for name, one in given.items() if one is not None})  # type: ignore[arg-type]
 
 
 def quiet_threads() -> None:
-    """One thread for torch and for OpenCV: small images are quickest so."""
+    """One thread for torch, NumPy and OpenCV, and none of OpenCV's messages.
+
+    Small images are quickest so; further threads of NumPy's would mostly spin.
+    """
     from evergraph.extras import require
 
     use_threads(1)
-    require("cv2", "matching").setNumThreads(1)
+    require("threadpoolctl", "matching").threadpool_limits(1)
+    cv2 = require("cv2", "matching")
+    cv2.setNumThreads(1)
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
 def _numbers(title: str, result: dict[str, Any]) -> Table:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.table import Table
-from typer import Option
 
 from evergraph.cli.console import (
     AsJson,
     DataRoot,
     Out,
+    Threads,
     complaints,
     progress,
     publish,
@@ -20,14 +20,21 @@ from evergraph.cli.console import (
     use_threads,
     write,
 )
-from evergraph.cli.learn import Capacity, DatasetName, ModelName, Seeds, Threads, load_or_generate
+from evergraph.cli.learn import (
+    Capacity,
+    DatasetName,
+    MethodName,
+    ModelName,
+    Seeds,
+    load_or_generate,
+)
 from evergraph.evaluate.evidence import provenance
 
 
 def tune(
     dataset: DatasetName = "cora",
     model: ModelName = "fgn",
-    method: Annotated[str, Option(help="As in `evergraph run`.")] = "replay",
+    method: MethodName = "replay",
     memory: Capacity = 500,
     seeds: Seeds = 2,
     threads: Threads = 1,

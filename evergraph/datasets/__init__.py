@@ -28,6 +28,7 @@ from evergraph.datasets.formats import read_linqs, read_npz, read_ogb, read_time
 from evergraph.datasets.generate import PRESETS, Growth, generate
 from evergraph.datasets.planetoid import read_planetoid
 from evergraph.graph.dataset import Dataset, split_by_class
+from evergraph.graph.graph import Graph
 
 __all__ = [
     "NAMES",
@@ -79,13 +80,14 @@ def load(
         directed: overrides whether neighbors count in one direction only.
         seed: of the generator and of random splits.
         fetch: whether the network may be used.
-        verify: whether files are compared with their published checksums.
+        verify: whether files are compared with their checksums, where these are known, and the
+            numbers of nodes, features and classes with the published ones.
         cache: where fetched files are kept; by default the user's cache folder.
         progress: called while something is fetched.
 
     Raises:
         DatasetNotFound: if no source has it; says what was tried.
-        DatasetCorrupt: if a file is truncated or altered.
+        DatasetCorrupt: if a file is truncated, altered or that of another data set.
 
     Example:
         >>> dataset = load("generated")
@@ -103,6 +105,8 @@ def load(
     elif source is not None:
         place = obtain(source, root, cache, fetch=fetch, verify=verify, progress=progress)
         dataset = _read(source, place, split, seed)
+        if verify:
+            _check_counts(source, dataset.graph, place)
     else:
         dataset = read_folder(_own_folder(name), directed=bool(directed), seed=seed)
     if split == "random":
@@ -127,6 +131,21 @@ def _read(source: Source, folder: Path, split: Split, seed: int) -> Dataset:
             return read_planetoid(
                 folder, source.name, "planetoid" if split == "planetoid" else "paper"
             )
+
+
+def _check_counts(source: Source, graph: Graph, folder: Path) -> None:
+    """Refuse the files of another data set, also where no checksum is known."""
+    found = (graph.num_nodes, graph.num_features, graph.num_classes)
+    published = (source.nodes, source.features, source.classes)
+    if found != published:
+        wanted, got = (
+            "{:,} nodes, {:,} features and {:,} classes".format(*counts)
+            for counts in (published, found)
+        )
+        raise DatasetCorrupt(
+            f"{folder} must hold {source.name!r} as published, {wanted}, but holds {got}; put the "
+            "published files there, or pass verify=False if the change is yours"
+        )
 
 
 def _own_folder(name: str | Path) -> Path:

@@ -5,7 +5,7 @@ Both are read through their attributes, so neither library is imported or needed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,14 +60,17 @@ def from_pyg(
         directed=bool(data.is_directed()) if directed is None else directed,
         name=name,
     )
-    masks = [_first(data, part) for part in ("train_mask", "test_mask")]
-    if any(mask is None for mask in masks):
+    parts = ("train_mask", "test_mask")
+    masks = {part: mask for part in parts if (mask := _first(data, part)) is not None}
+    if len(masks) == 1:
+        raise ValueError(
+            f"train_mask and test_mask must come together, got only {', '.join(masks)}; set the "
+            "other one, or delete this one to have a split drawn"
+        )
+    if not masks:
         train, test = split_by_class(graph.labels, seed=seed)
     else:
-        train, test = (
-            _check_mask(part, mask, graph.num_nodes).nonzero().flatten()
-            for part, mask in zip(("train_mask", "test_mask"), masks, strict=True)
-        )
+        train, test = (_nodes_of(part, masks[part], graph.num_nodes) for part in parts)
     return Dataset(graph, train, test, name, "a PyG graph")
 
 
@@ -97,7 +100,8 @@ def _pyg_features(x: Tensor) -> Tensor | SparseRows:
     return sparse_rows(row, column, entries.values().cpu().numpy(), (x.shape[0], x.shape[1]))
 
 
-def _check_mask(name: str, mask: Any, num_nodes: int) -> Tensor:
+def _nodes_of(name: str, mask: Any, num_nodes: int) -> Tensor:
+    """The nodes of a bool mask; node numbers, zeros and ones, or several masks are refused."""
     if not isinstance(mask, Tensor):
         got = str(mask)
     elif mask.dim() == 2:
@@ -106,7 +110,7 @@ def _check_mask(name: str, mask: Any, num_nodes: int) -> Tensor:
             f"data.{name}[:, 0]"
         )
     elif mask.dtype == torch.bool and mask.shape == (num_nodes,):
-        return mask
+        return mask.nonzero().flatten()
     else:
         got = f"{mask.dtype} of shape {tuple(mask.shape)}"
     raise ValueError(
@@ -133,13 +137,14 @@ def from_networkx(graph: Any, *, name: str = "networkx", seed: int = 0) -> Datas
     number = {node: index for index, node in enumerate(graph.nodes)}
     nodes = [(f"node {node!r}", values) for node, values in graph.nodes(data=True)]
     edges = list(graph.edges(data=True))
+    owner: Callable[[int], str] = lambda row: nodes[row][0]  # noqa: E731
     features = _stack(nodes, "x")
     if features is None:
         raise ValueError("a NetworkX graph must have the node attribute 'x', the features")
     labels: Tensor | None = None
     class_names: tuple[str, ...] = ()
     if any("label" in values for _, values in nodes):
-        labels, class_names = encode_labels([values.get("label") for _, values in nodes])
+        labels, class_names = encode_labels([values.get("label") for _, values in nodes], owner)
     pairs = [(number[source], number[target]) for source, target, _ in edges]
     weight = _stack([(f"edge {edge[:2]!r}", edge[2]) for edge in edges], "weight")
     built = Graph(
@@ -153,10 +158,9 @@ def from_networkx(graph: Any, *, name: str = "networkx", seed: int = 0) -> Datas
         name=name,
     )
     parts = [values.get("split") for _, values in nodes]
-    for (node, _), part in zip(nodes, parts, strict=True):
-        if part not in ("train", "test", "valid", None):
-            raise ValueError(f"'split' must be train, test or valid, but {node} has {part!r}")
-    train, test = split_by_name(parts) if any(parts) else split_by_class(labels, seed=seed)
+    train, test = split_by_class(labels, seed=seed)
+    if any(parts):
+        train, test = split_by_name(parts, owner)
     return Dataset(built, train, test, name, "a NetworkX graph")
 
 

@@ -31,6 +31,7 @@ from evergraph.graph.graph import Graph
 from evergraph.graph.rows import SparseRows
 
 _BLOCK = 8192  # rows that are held as Python objects at a time
+_FEATURE_LIMIT = 2**24  # a network has weights for each feature number
 
 Row = tuple[int, Sequence[object]]
 """Line number and values."""
@@ -59,9 +60,12 @@ def read_folder(folder: Path, *, directed: bool = False, seed: int = 0) -> Datas
     nodes = _read_table(folder, "nodes", ("id", "label", "split", "words"))
     edges = _read_table(folder, "edges", ("source", "target"))
     number = _number_ids(nodes)
-    labels, class_names = _labels(nodes)
+    labels: Tensor | None = None
+    class_names: tuple[str, ...] = ()
+    if "label" in nodes.texts:
+        labels, class_names = encode_labels(nodes.texts["label"], nodes.where)
     time = torch.from_numpy(nodes.numbers["time"]) if "time" in nodes.numbers else None
-    if time is not None and bool((time == time.round()).all()):
+    if time is not None and bool((time == time.round()).all() & (time.abs() < 2**53).all()):
         time = time.long()
     graph = Graph(
         features=_features(nodes),
@@ -125,30 +129,14 @@ def _number_ids(nodes: _Table) -> dict[str, int]:
     return number
 
 
-def _labels(nodes: _Table) -> tuple[Tensor | None, tuple[str, ...]]:
-    if "label" not in nodes.texts:
-        return None, ()
-    labels, class_names = encode_labels(nodes.texts["label"])
-    for row in (labels < -1).nonzero().flatten().tolist():
-        raise ValueError(
-            f"{nodes.where(row)}: label must be a name, or an integer from 0 (-1 or empty if "
-            f"unknown), got {int(labels[row])}"
-        )
-    return labels, class_names
-
-
 def _split(nodes: _Table, labels: Tensor | None, seed: int) -> tuple[Tensor, Tensor]:
     if "split" not in nodes.texts or labels is None:
         return split_by_class(labels, seed=seed)
-    parts = ["" if value is None else str(value).strip() for value in nodes.texts["split"]]
-    for row, part in enumerate(parts):
-        if part not in ("train", "test", "valid", "val", ""):
-            raise ValueError(
-                f"{nodes.where(row)}: split must be train, test, val or empty, got {part!r}"
-            )
-        if part in ("train", "test") and labels[row] < 0:
+    train, test = split_by_name(nodes.texts["split"], nodes.where)
+    for part, chosen in (("train", train), ("test", test)):
+        for row in chosen[labels[chosen] < 0].tolist():
             raise ValueError(f"{nodes.where(row)}: a {part} node must have a label, got none")
-    return split_by_name(parts)
+    return train, test
 
 
 def _features(nodes: _Table) -> Tensor | SparseRows:
@@ -181,6 +169,11 @@ def _bags(nodes: _Table) -> SparseRows:
     number = {word: index for index, word in enumerate(known)}
     if all(word.isdecimal() for word in known):
         number = {word: int(word) for word in known}
+        if (most := max(number.values(), default=0)) >= _FEATURE_LIMIT:
+            raise ValueError(
+                f"{nodes.path}: words that are all integers are feature numbers, and must be below "
+                f"{_FEATURE_LIMIT}, got {most}; make them names, such as 'w{most}'"
+            )
     column = np.array([number[word] for word in every], dtype=np.int64)
     return sparse_rows(row_of, column, 1.0, (len(bags), max(number.values(), default=0) + 1))
 

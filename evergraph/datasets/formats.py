@@ -94,8 +94,8 @@ def read_npz(path: Path, name: str, seed: int = 0) -> Dataset:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             row, column, value, shape = _matrix(arrays, "attr")
             source, target, _, _ = _matrix(arrays, "adj")
-            labels = torch.from_numpy(arrays["labels"].astype(np.int64))
-            domain = arrays["domain"].astype(np.int64) if "domain" in arrays.files else None
+            labels = torch.from_numpy(_integers(arrays, "labels"))
+            domain = _integers(arrays, "domain") if "domain" in arrays.files else None
             masks = _masks(arrays, seed, shape[0])
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
@@ -123,8 +123,16 @@ def _matrix(arrays: np.lib.npyio.NpzFile, prefix: str) -> Matrix:
     if len(start) != rows + 1:
         raise ValueError(f"{prefix}_indptr has {len(start)} entries for {rows} rows")
     row = np.repeat(np.arange(rows), np.diff(start))
-    column = arrays[f"{prefix}_indices"].astype(np.int64)
+    column = _integers(arrays, f"{prefix}_indices")
     return row, column, arrays[f"{prefix}_data"], (rows, columns)
+
+
+def _integers(arrays: np.lib.npyio.NpzFile, name: str) -> Ints:
+    """As int64; numbers that would be truncated are refused."""
+    values = arrays[name]
+    if not np.issubdtype(values.dtype, np.integer):
+        raise ValueError(f"{name} must be integers, got {values.dtype}")
+    return values.astype(np.int64)
 
 
 def _masks(arrays: np.lib.npyio.NpzFile, seed: int, num_nodes: int) -> tuple[Tensor, Tensor] | None:
@@ -156,11 +164,16 @@ def read_ogb(folder: Path) -> Dataset:
         return torch.from_numpy(table[:, 0].copy() if columns == 1 else table)
 
     num_nodes, num_edges = (int(read(f"raw/num-{what}-list", None)[0]) for what in ("node", "edge"))
-    labels = read("raw/node-label", num_nodes, dtype=np.float64)
+    labels = read("raw/node-label", num_nodes, dtype=np.float64).nan_to_num(-1)
+    if len(broken := labels[labels != labels.round()]):
+        raise ValueError(
+            f"{folder / 'raw/node-label.csv.gz'} must hold integers, or nan where a label is "
+            f"unknown, got {float(broken[0])}; fetch it again"
+        )
     graph = Graph(
         features=read("raw/node-feat", num_nodes, None, np.float32),
         edges=read("raw/edge", num_edges, 2).T.contiguous(),
-        labels=labels.nan_to_num(-1).long(),
+        labels=labels.long(),
         time=read("raw/node_year", num_nodes),
         directed=True,
         name="ogbn-arxiv",
@@ -181,7 +194,13 @@ def read_time_stream(folder: Path, name: str) -> Dataset:
     edges = np.ascontiguousarray(np.concatenate(steps).T)
     edge_time = np.repeat(np.arange(len(steps)), [len(pairs) for pairs in steps])
     known = _counts(folder / "labels", 2)
-    num_nodes = int(max(known[:, 0].max(initial=-1), edges.max(initial=-1))) + 1
+    mentioned = np.unique(np.concatenate([known[:, 0], edges.ravel()]))
+    num_nodes = int(mentioned.max(initial=-1)) + 1
+    if num_nodes > 100 * len(mentioned):  # arrays of that length could fill the memory
+        raise ValueError(
+            f"{folder} must number its nodes without large gaps, got node {num_nodes - 1} among "
+            f"{len(mentioned)} nodes; fetch it again"
+        )
     labels = np.full(num_nodes, -1)
     labels[known[:, 0]] = known[:, 1]
     time = np.full(num_nodes, len(steps))

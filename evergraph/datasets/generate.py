@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from evergraph.checks import check_one_of, check_positive
 from evergraph.graph.dataset import Dataset, sparse_rows, split_by_class
 from evergraph.graph.graph import Graph
 from evergraph.graph.rows import SparseRows
@@ -60,9 +61,7 @@ class Growth:
 
     def __post_init__(self) -> None:
         """Reject sizes and shares that no graph can have."""
-        for name in ("nodes", "classes", "features"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(nodes=self.nodes, classes=self.classes, features=self.features)
         if self.classes > self.nodes:
             raise ValueError(f"classes must be at most nodes, got {self.classes} > {self.nodes}")
         if not 0 <= self.citations <= (most := (self.nodes - 1) / 8):
@@ -113,8 +112,7 @@ def generate(growth: Growth | str = "citation", seed: int = 0, name: str = "gene
         True
     """
     if isinstance(growth, str):
-        if growth not in PRESETS:
-            raise ValueError(f"growth must be one of {', '.join(PRESETS)}, got {growth!r}")
+        check_one_of("growth", growth, PRESETS)
         growth = PRESETS[growth]
     rng = np.random.default_rng(seed)
     years = _years(growth)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from evergraph.feature_graph import sgnroot
 from evergraph.graph.dataset import Dataset
 from evergraph.graph.graph import Graph
 from evergraph.graph.rows import SparseRows
+from evergraph.learn.gate import Outliers
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import MEMORIES
 from evergraph.learn.methods import METHODS
@@ -62,6 +63,7 @@ class Config:
         method: how forgetting is fought, see `evergraph.learn.methods`.
         memory: capacity in items.
         memory_rule: what is kept, see `evergraph.learn.memory`.
+        outliers: what is done with absurd feature values, see `evergraph.learn.gate`.
         batch_size: items that arrive together.
         visibility: `all` or `arrived`.
         classes_per_task, class_order: of class-incremental streams.
@@ -77,6 +79,7 @@ class Config:
     method: str = "replay"
     memory: int = 500
     memory_rule: str = "reservoir"
+    outliers: Outliers = "clip"
     batch_size: int = 10
     visibility: Visibility = "all"
     classes_per_task: int = 1
@@ -90,7 +93,7 @@ class Config:
         """Reject what is unknown, and fill the settings in."""
         for name, known in (
             ("method", METHODS), ("memory_rule", MEMORIES), ("model", MODELS),
-            ("protocol", PROTOCOLS),
+            ("protocol", PROTOCOLS), ("outliers", get_args(Outliers)),
         ):  # fmt: skip
             check_one_of(name, getattr(self, name), known)
         for name in self.settings:
@@ -174,7 +177,7 @@ def _build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Lear
     if method.needs_memory:
         memory = MEMORIES[config.memory_rule](config.memory, seed=seed)
     training = Training(**{"replay_batch_size": config.batch_size, **_pick(s, TRAINING_SETTINGS)})
-    return stream, Learner(model, method, memory, training, seed)
+    return stream, Learner(model, method, memory, training, seed, outliers=config.outliers)
 
 
 def _rooted(config: Config, dataset: Dataset) -> Dataset:

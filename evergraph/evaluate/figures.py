@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 mpl.use("Agg")
 
@@ -44,7 +45,7 @@ def accuracy_matrix(result: Mapping[str, Any], path: Path) -> None:
         (len(matrix), axes.set_yticks, 0),
     ):
         known = len(names) == size
-        labels = names if known else [str(i + 1) for i in range(size)]
+        labels = _as_is(names) if known else [str(i + 1) for i in range(size)]
         put(range(size), labels, rotation=angle if known else 0)
     axes.set(xlabel="test items of task", ylabel="after task")
     axes.set_title(_title(result), fontsize=9)
@@ -64,9 +65,29 @@ def confusion_matrix(confusion: Sequence[Sequence[int]], names: Sequence[str], p
         if value >= 0.005:
             color, text = "white" if value > 0.6 else "black", f"{100 * value:.0f}"
             axes.text(column, row, text, ha="center", va="center", color=color, fontsize=7)
+    names = _as_is(names)
     axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set(xlabel="predicted", ylabel="true")
+    _save(figure, path)
+
+
+def bands(
+    labels: Mapping[str, Sequence[str]], time: Sequence[float], width: float, path: Path
+) -> None:
+    """Labels over time as colored bands, a row per name; each lasts `width`, empty ones nothing."""
+    names = sorted({label for row in labels.values() for label in row if label})
+    color = {name: mpl.colormaps["tab20"](i % 20) for i, name in enumerate(names)}
+    figure = Figure(figsize=(9, 1.4 + 0.5 * len(labels)), layout="constrained")
+    axes = figure.add_subplot()
+    for row, those in enumerate(labels.values()):
+        for start, label in zip(time, those, strict=True):
+            if label:
+                axes.broken_barh([(start, width)], (row - 0.4, 0.8), facecolor=color[label])
+    axes.set_yticks(range(len(labels)), list(labels))
+    axes.set(xlabel="seconds", xlim=(min(time), max(time) + width))
+    handles = [Patch(color=color[name], label=name) for name in names]
+    figure.legend(handles=handles, loc="outside upper center", ncols=6, fontsize=8)
     _save(figure, path)
 
 
@@ -115,4 +136,10 @@ def _save(figure: Figure, path: Path) -> None:
 
 def _title(result: Mapping[str, Any]) -> str:
     config = result["config"]
-    return f"{config['dataset']}, {config['scenario']}-incremental, {config['method']}"
+    title = f"{config['dataset']}, {config['scenario']}-incremental, {config['method']}"
+    return _as_is([title])[0]
+
+
+def _as_is(names: Iterable[str]) -> list[str]:
+    """Names that are not read as formulas, though they may hold dollar signs."""
+    return [name.replace("$", r"\$") for name in names]

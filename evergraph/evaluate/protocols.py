@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor
 
 from evergraph.graph.dataset import Dataset, split_by_class
 
@@ -40,8 +39,8 @@ def recut(
     graph, labels = dataset.graph, dataset.graph.labels
     if labels is None:
         raise ValueError(f"data set {dataset.name!r} has no labels to learn from")
-    count = torch.bincount(labels[labels >= 0])
-    large = (count >= 2).nonzero().flatten().tolist()
+    classes, size = labels[labels >= 0].unique(return_counts=True)
+    large = classes[size >= 2].tolist()
     if class_order is not None and not set(class_order) >= set(large):
         raise ValueError(
             f"class_order must name each class of two nodes or more, {large}, got "
@@ -52,17 +51,14 @@ def recut(
     if not order:
         raise ValueError(
             f"the protocol needs at least {classes_per_task} classes of two nodes or more, "
-            f"{dataset.name!r} has {int((count >= 2).sum())}"
+            f"{dataset.name!r} has {len(large)}"
         )
-    task = torch.full((len(count),), -1)
-    task[torch.tensor(order)] = torch.arange(len(order)) // classes_per_task
-    kept = torch.where(_task_of(labels, task) >= 0, labels, -1)
-    source, target = (_task_of(kept, task)[end] for end in graph.edges)
+    task = torch.full_like(labels, -1)
+    for position, label in enumerate(order):
+        task[labels == label] = position // classes_per_task
+    kept = torch.where(task >= 0, labels, -1)
+    source, target = (task[end] for end in graph.edges)
     inside = (source == target) & (source >= 0)
     inner = replace(graph.with_edges(inside), labels=kept)
     train, test = split_by_class(kept, train=0.6, test=0.2, seed=seed)
     return replace(dataset, graph=inner, train=train, test=test), tuple(order)
-
-
-def _task_of(labels: Tensor, task: Tensor) -> Tensor:
-    return torch.where(labels >= 0, task[labels.clamp_min(0)], -1)

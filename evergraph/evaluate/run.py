@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from evergraph.evaluate.metrics import average_accuracy, average_forgetting, maximum_forgetting
-from evergraph.learn.checkpoint import locked, read_checkpoint
+from evergraph.learn.checkpoint import locked, read_checkpoint, require_same
 from evergraph.learn.learner import Learner
 from evergraph.stream.continuum import Continuum
 
@@ -46,6 +47,7 @@ class Record:
         learn_seconds, test_seconds: wall-clock time.
         learn_cpu_seconds: CPU time of learning.
         memory_bytes: the most that memory and method kept.
+        clipped: how many feature values were clipped as outliers.
         class_accuracy: accuracy on the test items of each class, at the end.
         class_history: the same after each task.
     """
@@ -58,6 +60,7 @@ class Record:
     test_seconds: float = 0.0
     learn_cpu_seconds: float = 0.0
     memory_bytes: int = 0
+    clipped: int = 0
     class_accuracy: dict[str, float] = field(default_factory=dict)
     class_history: list[dict[str, float]] = field(default_factory=list)
 
@@ -105,57 +108,46 @@ def run(
         stop: asked after every batch; if it says so, the state is saved and `Stopped` is raised.
         balanced: whether entries of the accuracy matrix are means over classes, as CGLB counts.
     """
-    if checkpoint is None:
-        return _all_seeds(build, seeds, config, None, None, every, report, scorer, balanced, stop)
-    with locked(checkpoint):
-        pending: dict[str, Any] | None = None
-        if checkpoint.exists():
-            if not resume:
-                raise ValueError(
-                    f"{checkpoint} is there already: resume it, move it, or choose another file"
-                )
-            pending = read_checkpoint(checkpoint)[1]["extra"]
-            _same_run(checkpoint, pending, config, seeds)
-        return _all_seeds(
-            build, seeds, config, checkpoint, pending, every, report, scorer, balanced, stop
-        )
-
-
-def _all_seeds(
-    build: Build,
-    seeds: Sequence[int],
-    config: Mapping[str, Any],
-    checkpoint: Path | None,
-    pending: dict[str, Any] | None,
-    every: float,
-    report: Report,
-    scorer: Scorer,
-    balanced: bool,
-    stop: Callable[[], bool],
-) -> dict[str, Any]:
-    """Run the seeds that are not done, from where the pending one stands."""
-    records = [Record(**old) for old in pending["records"]] if pending else []
-    groups: list[str] = []
-    for number in range(len(records), len(seeds)):
-        stream, learner = build(seeds[number])
-        groups, record = list(stream.group_names), Record(seed=seeds[number])
-        if pending is not None:
-            assert checkpoint is not None
-            record = Record(**learner.load(checkpoint)["current"])
-            pending = None
-        extra = {"config": dict(config), "seeds": [*seeds], "records": [*map(asdict, records)]}
-        saved = time.monotonic()
-        for seen in _one_pass(stream, learner, record, scorer, balanced):
-            report(number, seen, record.curve[-1][1] if record.curve else float("nan"))
-            asked = stop()
-            late = time.monotonic() - saved >= every or learner.position == len(stream)
-            if checkpoint is not None and (asked or late):
-                learner.save(checkpoint, {**extra, "current": asdict(record)})
-                saved = time.monotonic()
-            if asked:
-                raise Stopped(f"stopped after {seen} items of seed {seeds[number]}")
-        records.append(record)
+    with nullcontext() if checkpoint is None else locked(checkpoint):
+        about = {"config": dict(config), "seeds": [*seeds]}
+        pending = _pending(checkpoint, resume, about)
+        records = [Record(**old) for old in pending["records"]] if pending else []
+        groups: list[str] = []
+        for number in range(len(records), len(seeds)):
+            stream, learner = build(seeds[number])
+            groups, record = list(stream.group_names), Record(seed=seeds[number])
+            if pending and checkpoint is not None:
+                record = Record(**learner.load(checkpoint)["current"])
+                pending = None
+            extra = {**about, "records": [*map(asdict, records)]}
+            saved = time.monotonic()
+            for seen in _one_pass(stream, learner, record, scorer, balanced):
+                report(number, seen, record.curve[-1][1] if record.curve else float("nan"))
+                asked = stop()
+                late = time.monotonic() - saved >= every or learner.position == len(stream)
+                if checkpoint is not None and (asked or late):
+                    learner.save(checkpoint, {**extra, "current": asdict(record)})
+                    saved = time.monotonic()
+                if asked:
+                    raise Stopped(f"stopped after {seen} items of seed {seeds[number]}")
+            records.append(record)
     return {**summarize(config, records), "groups": groups}
+
+
+def _pending(
+    checkpoint: Path | None, resume: bool, here: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """What a checkpoint of the same run holds; None if there is none yet."""
+    if checkpoint is None or not checkpoint.exists():
+        return None
+    if not resume:
+        raise ValueError(
+            f"{checkpoint} is there already: resume it, move it, or choose another file"
+        )
+    there: dict[str, Any] = read_checkpoint(checkpoint)[1]["extra"]
+    mine, theirs = ({**run["config"], "seeds": run["seeds"]} for run in (here, there))
+    require_same(checkpoint, mine, theirs)
+    return there
 
 
 def _one_pass(
@@ -187,6 +179,7 @@ def _one_pass(
         record.test_seconds += middle - start + time.perf_counter() - after
         kept = learner.method.nbytes + (0 if learner.memory is None else learner.memory.nbytes)
         record.memory_bytes = max(record.memory_bytes, kept)
+        record.clipped = learner.intake.gate.clipped
         yield seen
 
 
@@ -237,6 +230,7 @@ def summarize(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str,
         "seconds": learning + sum(record.test_seconds for record in records),
         "items_per_second": sum(items) / learning,
         "memory_bytes": max(record.memory_bytes for record in records),
+        "clipped": sum(record.clipped for record in records),
         "runs": [{**asdict(r), "matrix": _plain(r.matrix)} for r in records],
     }
 
@@ -244,19 +238,3 @@ def summarize(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str,
 def _plain(matrix: Sequence[Sequence[float]]) -> list[list[float | None]]:
     """A matrix as JSON holds it: null where nothing was measured."""
     return [[None if value != value else value for value in row] for row in matrix]
-
-
-def _same_run(
-    checkpoint: Path, there: Mapping[str, Any], config: Mapping[str, Any], seeds: Sequence[int]
-) -> None:
-    """Refuse a checkpoint of another run, and say in what it differs."""
-    here = {**config, "seeds": [*seeds]}
-    old = {**there["config"], "seeds": there["seeds"]}
-    differ = [
-        f"{k} is {old.get(k)!r} there, {here[k]!r} here" for k in here if here[k] != old.get(k)
-    ]
-    if differ:
-        raise ValueError(
-            f"checkpoint {checkpoint} belongs to another configuration: {'; '.join(differ)}; "
-            "use the same options, or another checkpoint"
-        )

@@ -13,7 +13,7 @@ from evergraph.feature_graph.dense import DenseGraph
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
 from evergraph.feature_graph.rank_one import RankOneGraph
 from evergraph.feature_graph.support import Arrays, SupportGraph, fixed_arrays
-from evergraph.graph.neighbors import Features, Neighbors, check_items
+from evergraph.graph.neighbors import Features, Neighbors, as_dense, check_items
 from evergraph.graph.rows import SparseRows
 
 FeatureGraph = DenseGraph | SupportGraph | RankOneGraph
@@ -71,10 +71,10 @@ def build(
 ) -> FeatureGraph:
     """The same for a batch that has been checked."""
     if form == "dense" or (form == "auto" and not _mostly_zero(x, neighbors)):
-        x, neighbors = _as_dense(x, neighbors, dtype)
-        if directed:
-            return RankOneGraph.build(x, neighbors, hops, normalization)
-        return DenseGraph.build(x, neighbors, hops, normalization)
+        x = as_dense(x).to(dtype)
+        neighbors = neighbors.with_features(as_dense(neighbors.features).to(dtype))
+        form_of = RankOneGraph if directed else DenseGraph
+        return form_of.build(x, neighbors, hops, normalization)
     x, neighbors = _as_sparse(x, neighbors, dtype)
     if directed:
         return RankOneGraph.build(x, neighbors, hops, normalization)
@@ -108,15 +108,6 @@ def _mostly_zero(x: Features, neighbors: Neighbors) -> bool:
     if x.requires_grad or (isinstance(y, Tensor) and y.requires_grad):
         return False
     return int(torch.count_nonzero(x)) < SPARSE_BELOW * x.numel()
-
-
-def _as_dense(x: Features, neighbors: Neighbors, dtype: torch.dtype) -> tuple[Tensor, Neighbors]:
-    y = neighbors.features
-    if isinstance(x, SparseRows):
-        x = x.to_dense().unsqueeze(1)
-    if isinstance(y, SparseRows):
-        y = y.to_dense().unsqueeze(1)
-    return x.to(dtype), neighbors.with_features(y.to(dtype))
 
 
 def _as_sparse(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +79,7 @@ class LeanGraph:
                 f"z must have the shape {tuple(x.shape)} of nodes, got {tuple(z.shape)}"
             )
         compiled = x.dtype == mean.dtype == z.dtype and ops.supports(x)
-        if not compiled or not mean.numel():
+        if not compiled or not mean.numel() or x.shape[-1] < lanes.FEWEST:
             return propagate(self.adjacency, z)
         given, code = None if z is x else z, NORMALIZATIONS.index(self.normalization)
         out: Tensor = _Product.apply(x, mean, given, code)  # type: ignore[no-untyped-call]
@@ -96,7 +97,7 @@ class _Product(torch.autograd.Function):
         ctx.settings = apart, own, code, mean.shape
         *items, planes, channels, features = mean.shape
         out = x.new_empty(m.shape)
-        place, usual = (_place(len(rows), mean.shape, side) for side in (apart, False))
+        place, usual = _place(mean.shape, apart), _place(mean.shape, False)
         arrays = rows.numpy(), m.numpy(), place, given.numpy()
         lanes.propagate(*arrays, own, code, planes, out.numpy(), usual)
         return out.view(*items, planes * channels, features)
@@ -109,10 +110,9 @@ class _Product(torch.autograd.Function):
         *items, planes, channels, features = shape
         gx, gm = torch.empty_like(x), torch.empty_like(mean)
         gz = gx if own else torch.empty_like(x)
-        place, usual = (_place(len(x), shape, side) for side in (apart, False))
         lanes.propagate_backward(
-            x.numpy(), mean.numpy(), place, z.numpy(), own, code, planes,
-            _rows(grad).numpy(), usual, gx.numpy(), gm.numpy(), place, gz.numpy(),
+            x.numpy(), mean.numpy(), _place(shape, apart), z.numpy(), own, code, planes,
+            _rows(grad).numpy(), _place(shape, False), gx.numpy(), gm.numpy(), gz.numpy(),
         )  # fmt: skip
         whole = (*items, channels, features)
         gm = gm.view(planes, *whole).movedim(0, -3) if apart else gm.view(shape)
@@ -133,9 +133,10 @@ def _plane_rows(mean: Tensor) -> tuple[Tensor, bool]:
     return _rows(mean), False
 
 
-def _place(rows: int, shape: torch.Size, apart: bool) -> tuple[int, int, int]:
+def _place(shape: torch.Size, apart: bool) -> tuple[int, int, int]:
     """Where the rows of the planes are, see `lanes`."""
-    planes, channels = shape[-3], shape[-2]
-    if apart or planes == 1:
+    *items, planes, channels, _ = shape
+    if apart:
+        rows = math.prod(items) * channels
         return rows, rows, rows
     return channels, planes * channels, channels

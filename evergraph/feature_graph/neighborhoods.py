@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from evergraph.feature_graph.equations import mean_coefficient
-from evergraph.graph.neighbors import Features, Linked, Neighbors
+from evergraph.graph.neighbors import Features, Linked, Neighbors, as_dense
 from evergraph.graph.rows import SparseRows
 
 TINY = 1e-3  # keeps the logarithm of a given weight finite
@@ -202,9 +202,7 @@ def neighborhood_mean(neighbors: Neighbors, num_items: int, hops: int = 1) -> Te
         tensor([[0.5000, 0.5000],
                 [2.0000, 2.0000]])
     """
-    features = neighbors.features
-    if isinstance(features, SparseRows):
-        features = features.to_dense().unsqueeze(1)
+    features = as_dense(neighbors.features)
     scale = coefficients(neighbors, num_items, hops, features.dtype)
     terms = torch.einsum("nw,ncf->nwcf", scale, features)
     out = terms.new_zeros(num_items * hops, *terms.shape[1:])

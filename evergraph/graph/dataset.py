@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from torch import Tensor
 
+from evergraph.checks import LABEL_LIMIT
 from evergraph.graph.graph import Graph, check_nodes
 from evergraph.graph.rows import SparseRows
 
@@ -84,8 +85,8 @@ def split_by_class(
     order = np.random.default_rng(seed).permutation(len(values))
     order = order[np.argsort(values[order], kind="stable")]
     order = order[values[order] >= 0]
-    of_class = values[order]
-    counts = np.bincount(of_class) if len(of_class) else np.zeros(1, dtype=np.int64)
+    # Classes by their rank, so that a class number of any size costs nothing.
+    _, of_class, counts = np.unique(values[order], return_inverse=True, return_counts=True)
     rank = np.arange(len(order)) - (np.cumsum(counts) - counts)[of_class]
     num_train = np.maximum(np.rint(train * counts).astype(np.int64), 1)[of_class]
     num_test = np.maximum(np.rint(test * counts).astype(np.int64), int(test > 0))[of_class]
@@ -94,24 +95,35 @@ def split_by_class(
     return torch.from_numpy(chosen), torch.from_numpy(held_out)
 
 
-def split_by_name(parts: Sequence[object]) -> tuple[Tensor, Tensor]:
+def split_by_name(
+    parts: Sequence[object], where: Callable[[int], str] = "row {}".format
+) -> tuple[Tensor, Tensor]:
     """The nodes marked "train" and those marked "test", as node numbers.
+
+    Others are marked "val" or "valid", or not at all: None or empty.
 
     Example:
         >>> split_by_name(["train", "test", None, "train"])
         (tensor([0, 3]), tensor([1]))
     """
-    train, test = (
-        torch.tensor([node for node, part in enumerate(parts) if part == wanted], dtype=torch.int64)
-        for wanted in ("train", "test")
-    )
-    return train, test
+    nodes: dict[str, list[int]] = {part: [] for part in ("train", "test", "val", "valid", "")}
+    for node, part in enumerate(parts):
+        name = "" if part is None else str(part).strip()
+        if name not in nodes:
+            raise ValueError(
+                f"{where(node)}: split must be train, test, val or empty, got {part!r}"
+            )
+        nodes[name].append(node)
+    return torch.tensor(nodes["train"]).long(), torch.tensor(nodes["test"]).long()
 
 
-def encode_labels(values: Sequence[object]) -> tuple[Tensor, tuple[str, ...]]:
+def encode_labels(
+    values: Sequence[object], where: Callable[[int], str] = "row {}".format
+) -> tuple[Tensor, tuple[str, ...]]:
     """Number the classes: integers stay as they are, names are numbered in sorted order.
 
-    None and the empty string mean that the label is unknown.
+    None and the empty string mean that the label is unknown; `where` tells in an error which value
+    is wrong.
 
     Returns:
         `(N,)` int64 labels, -1 where unknown, and the class names (none for integers).
@@ -125,7 +137,14 @@ def encode_labels(values: Sequence[object]) -> tuple[Tensor, tuple[str, ...]]:
     texts = ["" if value is None else _text(value) for value in values]
     known = sorted(set(texts) - {""})
     if all(text.removeprefix("-").isdecimal() for text in known):
-        return torch.tensor([int(text or -1) for text in texts], dtype=torch.int64), ()
+        numbers = [int(text or -1) for text in texts]
+        for row, given in enumerate(numbers):
+            if not -1 <= given < LABEL_LIMIT:
+                raise ValueError(
+                    f"{where(row)}: label must be a name, or an integer from 0 to below 2^31 (-1 "
+                    f"or empty if unknown), got {given}; make it a name, such as 'c{given}'"
+                )
+        return torch.tensor(numbers, dtype=torch.int64), ()
     number = {text: index for index, text in enumerate(known)} | {"": -1}
     return torch.tensor([number[text] for text in texts], dtype=torch.int64), tuple(known)
 

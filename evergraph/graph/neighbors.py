@@ -14,6 +14,11 @@ from evergraph.graph.rows import SparseRows
 Features = Tensor | SparseRows
 
 
+def as_dense(features: Features) -> Tensor:
+    """`(N, C, F)`: sparse rows with their zeros and one channel, or the features as they are."""
+    return features.to_dense().unsqueeze(1) if isinstance(features, SparseRows) else features
+
+
 @dataclass(frozen=True)
 class Neighbors:
     """The neighbors of all items of a batch, one after the other.

@@ -90,10 +90,9 @@ class SparseRows:
     def __getitem__(self, index: Tensor) -> SparseRows:
         """Select rows by an int64 index, in its order, repeats allowed."""
         counts = self.counts[index]
-        indptr = _starts(counts)
-        start = torch.repeat_interleave(self.indptr[index] - indptr[:-1], counts)
-        entry = start + torch.arange(int(indptr[-1]), device=start.device)
-        return SparseRows(indptr, self.indices[entry], self.values[entry], self.num_features)
+        entry = runs(self.indptr[index], counts)
+        indices, values = self.indices[entry], self.values[entry]
+        return SparseRows(_starts(counts), indices, values, self.num_features)
 
     @property
     def counts(self) -> Tensor:
@@ -148,6 +147,17 @@ class SparseRows:
         values = values.new_zeros(key.shape[0]).index_add(0, slot, values)
         counts = torch.bincount(key // self.num_features, minlength=num_groups)
         return SparseRows(_starts(counts), key % self.num_features, values, self.num_features)
+
+
+def runs(start: Tensor, counts: Tensor) -> Tensor:
+    """The numbers `start, start + 1, ...`, as many as are counted, one run after the other.
+
+    Example:
+        >>> runs(torch.tensor([7, 0]), torch.tensor([2, 3]))
+        tensor([7, 8, 0, 1, 2])
+    """
+    shift = torch.repeat_interleave(start - (counts.cumsum(0) - counts), counts)
+    return shift + torch.arange(len(shift), device=shift.device)
 
 
 def _starts(counts: Tensor) -> Tensor:

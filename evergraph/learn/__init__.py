@@ -9,9 +9,9 @@ from evergraph.learn.memory import (
     Memory,
     Reservoir,
     Rule,
-    Slots,
     UniformEviction,
 )
+from evergraph.learn.slots import Slots
 from evergraph.learn.tasks import Classification, LinkPrediction, Regression, Task
 from evergraph.learn.training import Training
 

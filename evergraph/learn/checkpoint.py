@@ -205,11 +205,11 @@ def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]
     """
     path = Path(path)
     try:
-        return _read(path)
+        return read_generation(path)
     except DamagedCheckpointError as error:
         older = previous(path)
         try:
-            found = _read(older)
+            found = read_generation(older)
         except CheckpointError:
             raise error from None
         warnings.warn(  # at this very line, so that it is told once
@@ -218,7 +218,8 @@ def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]
         return found
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_generation(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read this very file, or raise a CheckpointError."""
     try:
         if not path.is_file():
             raise CheckpointError(f"no checkpoint at {path}; save one first")
@@ -260,7 +261,7 @@ def contents_digest(tensors: Mapping[str, Tensor], text: str) -> str:
     return digest.hexdigest()
 
 
-def require_same(path: Path | str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+def require_same(path: Path | str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
     """Refuse a checkpoint of another configuration, and say in what it differs."""
     other = [key for key in mine if mine[key] != theirs.get(key)]
     if other:

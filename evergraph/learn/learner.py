@@ -30,7 +30,7 @@ from evergraph.learn.training import Optimizer, Training, update_average
 from evergraph.learn.transaction import Restore, State, Undo, shallow
 from evergraph.nn.model import Model
 from evergraph.noise import draw_from
-from evergraph.stream.batch import Batch, concatenate
+from evergraph.stream.batch import Batch
 
 Predictor = Callable[[Batch], Tensor]
 
@@ -254,20 +254,20 @@ class Learner:
     def replay(self) -> Iterator[Batch]:
         """Minibatches of memory in random order, as many as the settings say."""
         assert self.memory is not None
-        items, size = self.memory.items, self.training.replay_batch_size
-        order = self.rng.permutation(len(items)).tolist()
+        size = self.training.replay_batch_size
+        order = self.rng.permutation(len(self.memory))
         limit = self.training.replay_batches
         count = -(-len(order) // size) if limit is None else limit
         for i in range(count):
             part = order[i * size : (i + 1) * size]
-            if part:
-                yield concatenate([items[j] for j in part])
+            if len(part):
+                yield self.memory.batch(part)
 
     def sample(self, size: int) -> Batch | None:
         """Random items of memory, or None if it is empty."""
         assert self.memory is not None
-        chosen = self.rng.permutation(len(self.memory))[:size].tolist()
-        return concatenate([self.memory.items[i] for i in chosen]) if chosen else None
+        chosen = self.rng.permutation(len(self.memory))[:size]
+        return self.memory.batch(chosen) if len(chosen) else None
 
     # -- predicting -------------------------------------------------------------------------
 

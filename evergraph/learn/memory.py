@@ -6,98 +6,17 @@ decided by the rule alone; the items themselves are self-contained.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from evergraph.graph.neighbors import check_items
+from evergraph.learn.slots import Items, Slots
 from evergraph.learn.transaction import Restore, State, shallow
-from evergraph.stream.batch import Batch, concatenate
-
-
-@dataclass
-class Slots:
-    """Items in a list with a key for each, and the limits that they must keep.
-
-    Attributes:
-        capacity: items at the most, or None.
-        capacity_bytes: bytes at the most, or None.
-        items: batches of one.
-        keys: one per item: a random key, or an age.
-        nbytes: of all items.
-    """
-
-    capacity: int | None
-    capacity_bytes: int | None
-    items: list[Batch] = field(default_factory=list)
-    keys: list[float] = field(default_factory=list)
-    nbytes: int = 0
-
-    def __post_init__(self) -> None:
-        """Reject limits that keep nothing."""
-        if self.capacity is None and self.capacity_bytes is None:
-            raise ValueError("a memory needs a capacity in items or in bytes, got neither")
-        for name in ("capacity", "capacity_bytes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-
-    @property
-    def full(self) -> bool:
-        """Whether a limit is exceeded."""
-        too_many = self.capacity is not None and len(self.items) > self.capacity
-        return too_many or (self.capacity_bytes is not None and self.nbytes > self.capacity_bytes)
-
-    def put(self, item: Batch, key: float) -> None:
-        """Add an item, over the limits if need be; it must fit alone."""
-        item = item.compact()
-        self.check(item)
-        self.items.append(item)
-        self.keys.append(key)
-        self.nbytes += item.nbytes
-
-    def check(self, item: Batch) -> None:
-        """Refuse an item that does not fit alone."""
-        if self.capacity_bytes is not None and item.nbytes > self.capacity_bytes:
-            raise ValueError(
-                f"capacity_bytes must hold at least one item, got {self.capacity_bytes} for an "
-                f"item of {item.nbytes} bytes"
-            )
-
-    def drop(self, position: int) -> float:
-        """Take an item out and return its key."""
-        self.nbytes -= self.items.pop(position).nbytes
-        return self.keys.pop(position)
-
-    def keep(self, positions: list[int]) -> None:
-        """Keep these items, in their order."""
-        self.items = [self.items[i] for i in positions]
-        self.keys = [self.keys[i] for i in positions]
-        self.nbytes = sum(item.nbytes for item in self.items)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The items as one batch, and their keys."""
-        keys = {"keys": torch.tensor(self.keys, dtype=torch.float64)}
-        return keys | (concatenate(self.items).tensors() if self.items else {})
-
-    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """The opposite of `tensors`."""
-        keys, items = tensors["keys"].tolist(), []
-        if keys:
-            batch = Batch.from_tensors(tensors)
-            check_items(batch.x, batch.neighbors, hops=2**31)
-            items = [item.compact() for item in batch]
-        if len(items) != len(keys) or not all(map(math.isfinite, keys)):
-            raise ValueError(f"{len(items)} items need as many finite keys, got {len(keys)}")
-        fresh = replace(self, items=items, keys=keys, nbytes=sum(i.nbytes for i in items))
-        if fresh.full:
-            raise ValueError(f"a memory of {self.capacity} items got {len(items)}")
-        self.items, self.keys, self.nbytes = fresh.items, fresh.keys, fresh.nbytes
+from evergraph.stream.batch import Batch
 
 
 class Rule(Protocol):
@@ -142,16 +61,30 @@ class Memory:
         )
 
     def __len__(self) -> int:
-        return len(self._slots.items)
+        return len(self._slots)
 
     @property
-    def items(self) -> list[Batch]:
-        """What is kept, as batches of one."""
+    def items(self) -> Items:
+        """What is kept, as batches of one that are made when they are asked for."""
         return self._slots.items
+
+    def batch(self, positions: Sequence[int] | np.ndarray[Any, Any]) -> Batch:
+        """The items at these positions in one batch, in this order."""
+        return self._slots.batch(positions)
+
+    @property
+    def target(self) -> Tensor:
+        """The targets of all items, `(M,)` or `(M, D)`."""
+        return self._slots.column("target")
+
+    @property
+    def node(self) -> Tensor:
+        """The identifiers of all items, `(M,)`."""
+        return self._slots.column("node")
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the kept items take."""
+        """How many bytes the kept items take in the process; see `slots.costs`."""
         return self._slots.nbytes
 
     def check(self, batch: Batch) -> None:
@@ -161,22 +94,21 @@ class Memory:
                 f"{self._rule.name} keeps classes in balance and needs labels, got targets of "
                 f"{batch.target.dtype} with shape {tuple(batch.target.shape)}; use Reservoir"
             )
-        limit = self._slots.capacity_bytes
-        if limit is not None and batch.nbytes > limit:
-            for item in batch:
-                self._slots.check(item.compact())
+        self._slots.check(batch)
 
     def add(self, batch: Batch) -> None:
         """Offer new items; some of the old ones may go. Items without a label (-1) do not enter."""
         known = batch.target >= 0
         if batch.target.dim() == 1 and not batch.target.is_floating_point() and not known.all():
             batch = batch.select(known.nonzero().squeeze(1))
-        self._rule.add(self._slots, batch, self._rng)
+        if len(batch):
+            self._rule.add(self._slots, batch, self._rng)
+            self._slots.settle()
 
     def savepoint(self) -> Restore:
         """A function that puts everything back as it is now."""
         rng = self._rng.bit_generator.state
-        restore = shallow(self._slots), shallow(self._rule)
+        restore = self._slots.savepoint(), shallow(self._rule)
 
         def back() -> None:
             for part in restore:
@@ -199,7 +131,7 @@ class Memory:
             raise ValueError(f"{self._rule.name} does not remember {rule}")
         self._slots.load_tensors(tensors)
         self._rng.bit_generator.state = values["rng"]
-        vars(self._rule).update(rule)
+        vars(self._rule).update(copy.deepcopy(rule))
 
 
 class _Smallest:
@@ -212,12 +144,10 @@ class _Smallest:
         self.threshold = math.inf  # the smallest key that was ever evicted
 
     def add(self, slots: Slots, batch: Batch, rng: np.random.Generator) -> None:
-        for position, key in enumerate(rng.random(len(batch)).tolist()):
-            if key < self.threshold:
-                slots.put(batch.select(torch.tensor([position])), key)
-                while slots.full:
-                    largest = max(range(len(slots.keys)), key=slots.keys.__getitem__)
-                    self.threshold = slots.drop(largest)
+        def evicted(_: int, key: float) -> None:
+            self.threshold = key
+
+        slots.insert(batch, rng.random(len(batch)), lambda _: self.threshold, evicted)
 
 
 def Reservoir(  # noqa: N802 - reads as the kind of memory it makes
@@ -248,20 +178,13 @@ class _SmallestOfEach:
         self.thresholds: dict[str, float] = {}  # by label, as JSON wants it
 
     def add(self, slots: Slots, batch: Batch, rng: np.random.Generator) -> None:
-        labels = batch.target.tolist()
-        for position, key in enumerate(rng.random(len(batch)).tolist()):
-            if key < self.thresholds.get(str(labels[position]), math.inf):
-                slots.put(batch.select(torch.tensor([position])), key)
-                while slots.full:
-                    self._evict(slots)
+        def limit(label: int) -> float:
+            return self.thresholds.get(str(label), math.inf)
 
-    def _evict(self, slots: Slots) -> None:
-        members: dict[int, list[int]] = {}
-        for position, item in enumerate(slots.items):
-            members.setdefault(int(item.target[0]), []).append(position)
-        label = max(members, key=lambda k: (len(members[k]), k))
-        largest = max(members[label], key=slots.keys.__getitem__)
-        self.thresholds[str(label)] = slots.drop(largest)
+        def evicted(label: int, key: float) -> None:
+            self.thresholds[str(label)] = key
+
+        slots.insert(batch, rng.random(len(batch)), limit, evicted, balanced=True)
 
 
 def ClassBalanced(  # noqa: N802
@@ -290,14 +213,14 @@ class _EqualAges:
         self.seen = 0
 
     def add(self, slots: Slots, batch: Batch, rng: np.random.Generator) -> None:
-        for item in batch:
-            slots.put(item, float(self.seen))  # the key is the time of arrival
-            self.seen += 1
+        arrival = self.seen + np.arange(len(batch))
+        slots.extend(batch, arrival)  # the key is the time of arrival
+        self.seen += len(batch)
         while slots.full:
-            allowed = len(slots.items) - 1
+            allowed = len(slots) - 1
             if slots.capacity is not None:
                 allowed = min(allowed, slots.capacity)
-            slots.keep(self._choose(np.array(slots.keys), allowed, rng))
+            slots.keep(self._choose(slots.keys, allowed, rng))
 
     def _choose(
         self, arrived: np.ndarray[Any, Any], allowed: int, rng: np.random.Generator
@@ -305,9 +228,11 @@ class _EqualAges:
         ages = self.seen - 1 - arrived
         spans = len(ages) - allowed
         span = np.minimum((ages * spans / self.seen).astype(int), spans - 1)
+        ends = np.searchsorted(-span, -np.arange(spans), side="right")  # the oldest come first
         kept: list[int] = []
-        for index in reversed(range(spans)):  # the oldest span has the highest key
-            members = np.flatnonzero(span == index)
+        for index in reversed(range(spans)):
+            first = 0 if index == spans - 1 else int(ends[index + 1])
+            members = np.arange(first, ends[index])
             quota = (allowed - len(kept)) // (index + 1)
             if len(members) > quota:
                 members = rng.choice(members, quota, replace=False)
@@ -339,10 +264,9 @@ class _Random:
     labels_only: ClassVar[bool] = False
 
     def add(self, slots: Slots, batch: Batch, rng: np.random.Generator) -> None:
-        for item in batch:
-            slots.put(item, 0.0)
+        slots.extend(batch, np.zeros(len(batch)))
         while slots.full:
-            slots.drop(int(rng.integers(len(slots.items))))
+            slots.drop(int(rng.integers(len(slots))))
 
 
 def UniformEviction(  # noqa: N802

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
+from evergraph.checks import LABEL_LIMIT
 from evergraph.nn.heads import Head
 from evergraph.stream.batch import Batch
-
-LABEL_LIMIT = 2**31  # labels at or above this are surely no class numbers
 
 
 class Task(Protocol):

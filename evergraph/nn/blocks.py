@@ -126,10 +126,12 @@ class ResidualBlock(nn.Module):
     Args:
         channels, features: C and F of the nodes.
         message: whether anything is collected.
-        scale: of what is collected.
+        scale: factors of the input of V and of the message.
     """
 
-    def __init__(self, channels: int, features: int, message: bool, scale: float) -> None:
+    def __init__(
+        self, channels: int, features: int, message: bool, scale: tuple[float, float]
+    ) -> None:
         super().__init__()
         width = channels * features
         self.shape, self.scale = (channels, features), scale
@@ -145,14 +147,19 @@ class ResidualBlock(nn.Module):
         """Map h `(*, C, F)` to the same shape."""
         given = flat = h.flatten(-2)
         if self.value is not None:
-            if isinstance(graph, MeanGraph):  # V commutes with the mean
-                message = self.value(graph.propagate(h).flatten(-2) * self.scale)
+            before, after = self.scale
+            if isinstance(graph, MeanGraph):  # V of the mean, where it costs least
+                message = self.value(_scaled(graph.propagate(h).flatten(-2), before))
             else:
-                z = self.value(flat).unflatten(-1, self.shape)
-                message = graph.propagate(z).flatten(-2) * self.scale
-            given = torch.cat([flat, message], dim=-1)
+                z = self.value(_scaled(flat, before)).unflatten(-1, self.shape)
+                message = graph.propagate(z).flatten(-2)
+            given = torch.cat([flat, _scaled(message, after)], dim=-1)
         out: Tensor = self.update(given)
         return h + out.view_as(h)
+
+
+def _scaled(z: Tensor, factor: float) -> Tensor:
+    return z if factor == 1 else z * factor
 
 
 def activate(z: Tensor, how: Activation) -> Tensor:
@@ -197,7 +204,7 @@ class BlockValues:
 
     layer: Layer
     planes: int
-    message_scale: float
+    message_scale: tuple[float, float]
     concatenate: bool
     residual: float
     norm: Norm
@@ -238,21 +245,20 @@ class BlockValues:
 
 
 def fused_outputs(
-    blocks: Iterable[nn.Module],
-    head: Readout,
-    graph: Arrays,
-    hat: Tensor | None,
-    dropout: float,
-    num_nodes: int,
+    blocks: Iterable[nn.Module], head: Readout, graph: Arrays, hat: Tensor | None = None
 ) -> Tensor:
-    """Broadcast blocks and a readout on a support as one compiled operator."""
+    """Broadcast blocks and a readout on a support as one compiled operator.
+
+    The same numbers as one by one; hat is the adjacency of the graph, if it wants a gradient.
+    """
     layers: list[Tensor] = []
     for block in blocks:
         assert isinstance(block, BroadcastBlock)
-        norm = block.norm
+        norm, dropout = block.norm, block.dropout
         layers += [block.layer.weight, *norm.affine, norm.running_mean, norm.running_var]
+    nodes = (len(graph.ptr) - 1) * len(head.weight)
     network = Network(
-        head.centered, head.sparse_gradient, dropout, norm.momentum, norm.eps, num_nodes,
-        norm.training,
+        head.centered, head.sparse_gradient, dropout if norm.training else 0.0, norm.momentum,
+        norm.eps, nodes, norm.training,
     )  # fmt: skip
     return broadcast_network(network, graph, hat, (head.weight, head.bias), layers)

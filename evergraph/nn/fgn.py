@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from evergraph.checks import check_one_of
 from evergraph.feature_graph import (
     Neighborhoods,
     Normalization,
@@ -16,10 +17,8 @@ from evergraph.feature_graph import (
     SupportGraph,
     Table,
 )
-from evergraph.feature_graph.build import build, fixed_support
-from evergraph.feature_graph.lean import LeanGraph
-from evergraph.feature_graph.support import Arrays
-from evergraph.graph.neighbors import Features, Linked, Neighbors
+from evergraph.feature_graph.build import Form, build, fixed_support
+from evergraph.graph.neighbors import Features, Linked, Neighbors, as_dense
 from evergraph.graph.rows import SparseRows
 from evergraph.nn.attention import Attention, FeatureAttention
 from evergraph.nn.blocks import (
@@ -33,14 +32,7 @@ from evergraph.nn.blocks import (
 )
 from evergraph.nn.heads import HEADS, HeadName, Readout, make_head
 from evergraph.nn.layers import Graph
-from evergraph.nn.messages import (
-    MESSAGES,
-    IdentityGraph,
-    MeanGraph,
-    Message,
-    SharedGraph,
-    SparseGraph,
-)
+from evergraph.nn.messages import MESSAGES, Message, SparseGraph, message_graph
 from evergraph.nn.model import Requires
 from evergraph.stream.batch import Batch
 
@@ -50,19 +42,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Sec. 5: two concatenating transform layers for ogbn-arxiv; 21,872 parameters, as published
     "arxiv": {"channels": (4, 32), "features": (16, 1), "concatenate": True, "directed": True},
 }
-
-
-class Encoder(Protocol):
-    """From the features of an item as they come to the nodes that layers see.
-
-    One that changes the number of nodes says how many it takes in a further attribute, `in_nodes`.
-    """
-
-    in_shape: tuple[int, int]  # C and F of what it takes
-
-    def __call__(self, features: Features) -> Tensor:
-        """Map `(*, C, F)`, or sparse rows, to dense nodes `(*, D, G)`."""
-        ...
 
 
 class FGN(nn.Module):
@@ -86,7 +65,7 @@ class FGN(nn.Module):
         kernels: reach of W in each convolution.
         message: what a node collects: `feature-graph` is `Â x`; `shared` has one Â for all nodes
             of an item; `mean`, `identity` and `none` are what it is measured against.
-        message_scale: of what residual layers collect.
+        message_scale: factors in residual layers, of the input of V and of the message.
         concatenate: layers keep the uncollected features beside the collected ones.
         residual: share of the input that a transform keeps; W then begins as the identity.
         attention: learn the edge weights: `softmax` (Eq. 9) or `gate`.
@@ -104,7 +83,7 @@ class FGN(nn.Module):
         head: `items` reads all nodes of an item, `pairs` compares two, `embedding` returns them.
         nodes: S, if the nodes of an item have fixed places and are read side by side; None takes
             their mean.
-        encoder: see `Encoder`.
+        encoder: see `nn.model.Encoder`.
         centered, sparse_gradient, pooled: see `nn.heads.Readout`; pooled needs dense features.
 
     Example:
@@ -126,7 +105,7 @@ class FGN(nn.Module):
         features: tuple[int, ...] | None = None,
         kernels: tuple[int, ...] | None = None,
         message: Message = "feature-graph",
-        message_scale: float = 1.0,
+        message_scale: tuple[float, float] = (1.0, 1.0),
         concatenate: bool = False,
         residual: float = 0.0,
         attention: Attention | None = None,
@@ -151,13 +130,9 @@ class FGN(nn.Module):
         super().__init__()
         inferred = "transform" if features else "convolution" if kernels else "broadcast"
         layer = layer or cast(Layer, inferred)
-        for name, value, known in (
-            ("layer", layer, LAYERS),
-            ("message", message, MESSAGES),
-            ("head", head, HEADS),
-        ):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        check_one_of("layer", layer, LAYERS)
+        check_one_of("message", message, MESSAGES)
+        check_one_of("head", head, HEADS)
         if layer == "broadcast" and message != "feature-graph":
             raise ValueError(
                 f"broadcast layers collect from a feature graph, got message {message!r}; use "
@@ -207,8 +182,7 @@ class FGN(nn.Module):
             >>> sum(p.numel() for p in model.parameters())
             21872
         """
-        if name not in PRESETS:
-            raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {name!r}")
+        check_one_of("preset", name, PRESETS)
         return cls(num_features, num_outputs, **{**PRESETS[name], **changes})
 
     @property
@@ -227,17 +201,16 @@ class FGN(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Outputs of the items of a batch, `(B, K)`."""
-        x, layout = self._laid_out(batch)
-        return self.run(x, layout, batch.nodes_per_item if isinstance(layout, Packed) else 1)
+        return self.run(*self._laid_out(batch))
 
-    def _laid_out(self, batch: Batch) -> tuple[Features, Neighborhoods]:
-        """The nodes of a batch that can be read, and who neighbors whom."""
+    def _laid_out(self, batch: Batch) -> tuple[Features, Neighborhoods, int]:
+        """The nodes of a batch that can be read, who neighbors whom, and how many rows an item."""
         self.requires.check(batch)
-        x = batch.x
+        x, nodes = batch.x, batch.nodes_per_item
         if self.places is not None:
-            return x, self.places
+            return x, self.places, 1
         if isinstance(batch.neighbors, Linked):
-            return x, Table(batch.neighbors)
+            return x, Table(batch.neighbors), 1
         if self.layer == "convolution" and len(self.blocks) > 1:
             raise ValueError(
                 "convolutions do not map packed neighbors, which a second layer needs, got "
@@ -245,7 +218,7 @@ class FGN(nn.Module):
             )
         if isinstance(x, Tensor) and x.dim() == 4:
             x = x.flatten(0, 1)
-        return x, Packed(batch.neighbors, len(batch) * batch.nodes_per_item, self.hops)
+        return x, Packed(batch.neighbors, len(batch) * nodes, self.hops), nodes
 
     def run(self, x: Features, layout: Neighborhoods, nodes: int = 1) -> Tensor:
         """The same for nodes in any layout of neighbors; every `nodes` rows are one item."""
@@ -254,18 +227,21 @@ class FGN(nn.Module):
             settings = self.hops, self.normalization, self.head.weight.dtype
             fixed = fixed_support(x, layout.neighbors, *settings) if not self.encoder else None
             if fixed is not None:
-                return self._fused(fixed)
+                return fused_outputs(self.blocks, self.head, fixed)
         x, around = self._encoded(x, layout)
         graph = self.graph(x, around, layout, 0)
         if alone and isinstance(graph, SupportGraph) and graph.compiled:
-            return self._fused(graph.arrays, graph.hat)
-        y, absent, support = self._body(graph, x, around, layout)
-        if nodes > 1:
-            if support is not None:
-                y, support = support.to_dense(y, absent), None
-            y = y.unflatten(0, (-1, nodes))
-        out: Tensor = self.head(y, absent, support)
+            return fused_outputs(self.blocks, self.head, graph.arrays, graph.hat)
+        out: Tensor = self.head(*self._body(graph, x, around, layout, nodes))
         return out
+
+    def embed(self, batch: Batch) -> Tensor:
+        """What the layers make of the feature nodes, dense: `(*, C, F)` of the last layer."""
+        x, layout, nodes = self._laid_out(batch)
+        x, around = self._encoded(x, layout)
+        graph = self.graph(x, around, layout, 0)
+        y, absent, support = self._body(graph, x, around, layout, nodes)
+        return y if support is None else support.to_dense(y, absent)
 
     def _encoded(self, x: Features, layout: Neighborhoods) -> tuple[Features, Features]:
         """The nodes that the first layer sees, and their neighbors."""
@@ -276,55 +252,46 @@ class FGN(nn.Module):
     def _nodes(self, x: Features) -> Features:
         if self.encoder is not None:
             x = self.encoder(x)
-        if self.layer == "residual" and isinstance(x, SparseRows):
-            x = x.to_dense().unsqueeze(1)
-        dense = isinstance(x, Tensor) and (
-            self.layer == "residual" or self.message != "feature-graph"
-        )
-        return x.to(next(self.parameters()).dtype) if dense else x
+        if self.layer == "residual":
+            x = as_dense(x)
+        elif self.message == "feature-graph" or isinstance(x, SparseRows):
+            return x
+        return x.to(next(self.parameters()).dtype)
 
     def _body(
-        self, graph: Any, x: Features, around: Any, layout: Neighborhoods
+        self, graph: Any, x: Features, around: Any, layout: Neighborhoods, nodes: int
     ) -> tuple[Tensor, Tensor, Support | None]:
         """The feature nodes after the last layer, the value of absent ones, and their support."""
         y: Any = graph.nodes
         absent: Any = None
+        support = graph.support
         if self.layer == "broadcast":
-            support = graph.support
             for block in self.blocks:
                 y, absent = block(y, graph, absent)
                 graph = graph.across_channels()
-            return y, absent, support
-        if self.layer == "residual":
-            assert isinstance(x, Tensor)
+        elif self.layer == "residual":
             y = x
             for number, block in enumerate(self.blocks):
                 if number and len(self.attentions) > 1:
                     graph = self.graph(x, around, layout, number)
                 y = block(y, graph)
-            return y, y.new_zeros(y.shape[-2]), None
-        packed = isinstance(layout, Packed)
-        for number, block in enumerate(self.blocks):
-            last = number + 1 == len(self.blocks)
-            kept = around if packed and not (last and self.teleport == 1) else None
-            y, after, absent = block(graph, kept)
-            around = y if after is None else after
-            if not last:
-                graph = self.graph(y, around, layout, number + 1)
+            absent = y.new_zeros(y.shape[-2])
+        else:
+            for number, block in enumerate(self.blocks):
+                if number:
+                    graph = self.graph(y, around, layout, number)
+                last = number + 1 == len(self.blocks) and self.teleport == 1
+                kept = around if isinstance(layout, Packed) and not last else None
+                y, after, absent = block(graph, kept)
+                around = y if after is None else after
+            support = None
         if self.teleport < 1:
-            mixed = layout.mean(around, layout.weight).mean(-3)
-            y = torch.lerp(mixed, y, self.teleport)
-        return y, absent, None
-
-    def embed(self, batch: Batch) -> Tensor:
-        """What the layers make of the feature nodes, dense: `(*, C, F)` of the last layer."""
-        x, layout = self._laid_out(batch)
-        x, around = self._encoded(x, layout)
-        y, absent, support = self._body(self.graph(x, around, layout, 0), x, around, layout)
-        if support is not None:
-            y = support.to_dense(y, absent)
-        several = isinstance(layout, Packed) and batch.nodes_per_item > 1
-        return y.unflatten(0, (-1, batch.nodes_per_item)) if several else y
+            y = torch.lerp(layout.mean(around, layout.weight).mean(-3), y, self.teleport)
+        if nodes > 1:
+            if support is not None:
+                y, support = support.to_dense(y, absent), None
+            y = y.unflatten(0, (-1, nodes))
+        return y, absent, support
 
     def graph(
         self, x: Features, around: Features, layout: Neighborhoods, layer: int
@@ -334,43 +301,24 @@ class FGN(nn.Module):
         if self.attentions:
             attention = self.attentions[min(layer, len(self.attentions) - 1)]
             weight = attention(x, around, layout)
-        summed = self.message == "mean" and bool(self.attentions)  # attention adds up to one
-        if isinstance(x, SparseRows) and self.message != "feature-graph":
-            assert isinstance(around, SparseRows)
-            assert isinstance(layout, Packed)
-            return SparseGraph(x, around, layout, weight, self.planes, self.message, summed)
-        if self.message in ("identity", "none"):
-            assert isinstance(x, Tensor)
-            return IdentityGraph(x, self.planes)
         if self.message == "feature-graph" and isinstance(layout, Packed) and not self.project:
             n = layout.neighbors
             neighbors = Neighbors(around, n.owner, n.hop, weight)
             dtype = next(self.blocks.parameters()).dtype
             settings = self.hops, self.directed, self.normalization, dtype
-            return build(
-                x, neighbors, *settings, "dense" if self.layer == "convolution" else "auto"
-            )
-        assert isinstance(x, Tensor)
-        assert isinstance(around, Tensor)
+            form: Form = "dense" if self.layer == "convolution" else "auto"
+            return build(x, neighbors, *settings, form)
         if self.project is not None:
             own = self._projected(x)
-            around = own if around is x else self._projected(around)
-            x = own
-        mean = layout.mean(around, weight, total=summed)
-        if self.message == "feature-graph":
-            return LeanGraph(x, mean, self.normalization)
-        return SharedGraph(x, mean) if self.message == "shared" else MeanGraph(x, mean)
+            x, around = own, own if around is x else self._projected(around)
+        summed = self.message == "mean" and bool(self.attentions)  # attention adds up to one
+        options = self.planes, self.normalization, summed
+        return message_graph(self.message, x, around, layout, weight, *options)
 
-    def _projected(self, x: Tensor) -> Tensor:
+    def _projected(self, x: Any) -> Tensor:
         assert self.project is not None
         out: Tensor = self.project(x.flatten(-2)).unflatten(-1, self.in_shape)
         return out
-
-    def _fused(self, graph: Arrays, hat: Tensor | None = None) -> Tensor:
-        """All layers and the head in one compiled operator: the same numbers as one by one."""
-        rate = self.dropout if self.training else 0.0
-        nodes = (len(graph.ptr) - 1) * self.in_shape[1]
-        return fused_outputs(self.blocks, self.head, graph, hat, rate, nodes)
 
     def extra_repr(self) -> str:
         """What the shapes of the parameters do not tell."""

@@ -12,7 +12,16 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from evergraph.feature_graph import Packed, normalize, propagate, sgnroot
+from evergraph.feature_graph import (
+    LeanGraph,
+    Neighborhoods,
+    Normalization,
+    Packed,
+    normalize,
+    propagate,
+    sgnroot,
+)
+from evergraph.graph.neighbors import Features
 from evergraph.graph.rows import SparseRows
 
 Message = Literal["feature-graph", "shared", "mean", "identity", "none"]
@@ -105,3 +114,27 @@ class SparseGraph:
 
 
 MessageGraph = MeanGraph | IdentityGraph | SharedGraph
+
+
+def message_graph(
+    message: Message,
+    x: Features,
+    around: Features,
+    layout: Neighborhoods,
+    weight: Tensor | None,
+    planes: int,
+    normalization: Normalization,
+    total: bool,
+) -> LeanGraph | MessageGraph | SparseGraph:
+    """What the nodes x collect from their neighbors, which are `around` them in a layout."""
+    if isinstance(x, SparseRows):
+        assert isinstance(around, SparseRows)
+        assert isinstance(layout, Packed)
+        return SparseGraph(x, around, layout, weight, planes, message, total)
+    if message in ("identity", "none"):
+        return IdentityGraph(x, planes)
+    assert isinstance(around, Tensor)
+    mean = layout.mean(around, weight, total=total)
+    if message == "feature-graph":
+        return LeanGraph(x, mean, normalization)
+    return SharedGraph(x, mean) if message == "shared" else MeanGraph(x, mean)

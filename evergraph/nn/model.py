@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from evergraph.graph.neighbors import check_items
+from evergraph.graph.neighbors import Features, check_items
 from evergraph.graph.rows import SparseRows
 from evergraph.nn.heads import Head
 from evergraph.stream.batch import Batch
@@ -59,6 +59,19 @@ class Requires:
     @property
     def _leading(self) -> str:
         return "(B" if self.nodes in (None, 1) else f"(B, {self.nodes or 'S'}"
+
+
+class Encoder(Protocol):
+    """From the features of an item as they come to the nodes that layers see.
+
+    One that changes the number of nodes says how many it takes in a further attribute, `in_nodes`.
+    """
+
+    in_shape: tuple[int, int]  # C and F of what it takes
+
+    def __call__(self, features: Features) -> Tensor:
+        """Map `(*, C, F)`, or sparse rows, to dense nodes `(*, D, G)`."""
+        ...
 
 
 class Model(Protocol):

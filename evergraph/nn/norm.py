@@ -49,13 +49,15 @@ class FeatureNorm(nn.Module):
         """Normalize z `(*, C, F)` among `num_nodes` nodes; also returns absent, `(C,)`."""
         mean, var = self.running_mean, self.running_var
         if self.training:
-            stored = z.numel() // max(z.shape[-2], 1)
+            stored = _stored(z)
             count = stored if num_nodes is None else num_nodes
             axes = [axis for axis in range(z.dim()) if axis != z.dim() - 2]
             mean = z.sum(axes) / max(count, 1)
             square = (z - mean.unsqueeze(-1)).square().sum(axes)
             var = (square + (count - stored) * mean.square()) / max(count, 1)
-            self.track(mean, var, count)
+            with torch.no_grad():
+                self.running_mean.lerp_(mean, self.momentum)
+                self.running_var.lerp_(var * (count / max(count - 1, 1)), self.momentum)
         weight, bias = self.affine
         scale = weight * torch.rsqrt(var + self.eps)
         shift = bias - mean * scale
@@ -69,10 +71,10 @@ class FeatureNorm(nn.Module):
         With `mixing (C, D)`, the channels of z are mapped before.
         """
         if z.numel() and ops.supports(z) and z.dtype == self.weight.dtype:
-            statistics = self.statistics(z, num_nodes)
-            out: tuple[Tensor, Tensor]
-            out = ops.norm_softsign(z, mixing, *self.affine, statistics)
-            return out
+            count = _stored(z) if num_nodes is None else num_nodes
+            running = self.running_mean, self.running_var
+            statistics = ops.Statistics(*running, self.momentum, self.eps, count, self.training)
+            return ops.norm_softsign(z, mixing, *self.affine, statistics)
         y, absent = self(z if mixing is None else mixing.T @ z, num_nodes)
         return softsign(y), softsign(absent)
 
@@ -82,14 +84,7 @@ class FeatureNorm(nn.Module):
         items = z.reshape(-1, *z.shape[-2:])
         return batch_norm(items, *parameters, self.training, self.momentum, self.eps).view_as(z)
 
-    def statistics(self, z: Tensor, num_nodes: int | None = None) -> ops.Statistics:
-        """What the compiled forms need to normalize z."""
-        count = z.numel() // max(z.shape[-2], 1) if num_nodes is None else num_nodes
-        running = self.running_mean, self.running_var
-        return ops.Statistics(*running, self.momentum, self.eps, count, self.training)
 
-    @torch.no_grad()
-    def track(self, mean: Tensor, var: Tensor, count: int) -> None:
-        """Follow the statistics of a training batch."""
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(var * (count / max(count - 1, 1)), self.momentum)
+def _stored(z: Tensor) -> int:
+    """How many nodes a channel of z `(*, C, F)` has."""
+    return z.numel() // max(z.shape[-2], 1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from evergraph.graph.neighbors import Features, Linked, Neighbors
-from evergraph.graph.rows import SparseRows
+from evergraph.graph.rows import SparseRows, runs
 
 SPARSE = ("indptr", "indices", "values", "num_features")  # how sparse rows are saved
 
@@ -89,11 +89,8 @@ class Batch:
             return Batch(self.x[index], self.neighbors.packed(self.x, index), *parts)
         per, owner = self.nodes_per_item, self.neighbors.owner
         counts = torch.bincount(owner // per, minlength=len(self))
-        start = counts.cumsum(0) - counts
-        chosen = counts[index]
-        where = torch.repeat_interleave(start[index] - (chosen.cumsum(0) - chosen), chosen)
-        where = where + torch.arange(len(where))
-        new = torch.repeat_interleave(torch.arange(len(index)), chosen)
+        where = runs((counts.cumsum(0) - counts)[index], counts[index])
+        new = torch.repeat_interleave(counts[index])
         n = self.neighbors
         neighbors = Neighbors(
             n.features[where],

@@ -63,8 +63,7 @@ class Schedule:
 def shuffled(index: Tensor, rng: np.random.Generator, epochs: int = 1) -> Tensor:
     """The items in random order, `epochs` times over, each time in another order."""
     first = index[torch.from_numpy(rng.permutation(len(index)))]
-    more = [first[torch.from_numpy(rng.permutation(len(index)))] for _ in range(epochs - 1)]
-    return torch.cat([first, *more])
+    return torch.cat([first, *(shuffled(first, rng) for _ in range(epochs - 1))])
 
 
 def by_class(

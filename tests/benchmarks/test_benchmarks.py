@@ -7,7 +7,7 @@ import torch
 from typer import Typer
 from typer.testing import CliRunner
 
-from benchmarks import growth, imports
+from benchmarks import growth, imports, memory
 from benchmarks.batches import bags_of_words, dense_embeddings
 from benchmarks.measure import milliseconds, peak_mb
 from benchmarks.speed import speed
@@ -83,6 +83,16 @@ def test_the_command_prints_json_and_nothing_else(monkeypatch):
     assert {"by_features", "by_neighbors", "by_items", "exponents", "commit"} <= content.keys()
     assert [row["items"] for row in content["learner"]] == list(range(200, 2001, 200))
     assert content["learner"][-1]["prequential"] > 0.5
+
+
+def test_memory_costs_are_measured_at_every_size():
+    found = memory.measure((2, 5), (30, 60), balanced=40)
+    assert [row["classes"] for row in found["by_classes"]] == [2, 5]
+    assert [row["capacity"] for row in found["by_capacity"]] == [30, 60]
+    assert memory.gather_over_list(60, 10) > 0
+    told = memory.counted_and_paid(20_000)
+    assert told["ratio"] == pytest.approx(told["paid_mb"] / told["counted_mb"])
+    assert told["ratio"] < 1.3
 
 
 def test_import_cost_is_told_as_a_ratio():

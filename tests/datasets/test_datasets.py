@@ -368,6 +368,16 @@ def test_real_counts_are_the_published_ones(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in SOURCES if name not in PUBLISHED])
+def test_real_files_pass_the_check_of_counts(name: str) -> None:
+    """`load` compares nodes, features and classes with the catalog."""
+    try:
+        assert real(name).name == name
+    except DatasetNotFound:
+        pytest.skip(f"{name} is not under EVERGRAPH_DATA")
+
+
+@pytest.mark.slow
 def test_real_cora_is_the_papers() -> None:
     dataset = real("cora")
     assert dataset.graph.class_names[0] == "Case_Based"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import tracemalloc
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ import torch
 from evergraph import extras
 from evergraph.datasets import folder as folder_module
 from evergraph.datasets import from_networkx, from_pyg, load
+from evergraph.evaluate.protocols import recut
 from evergraph.graph.rows import SparseRows
 
 Columns = dict[str, Sequence[Any]]
@@ -167,11 +169,44 @@ BAD_ROWS = [
     ("nodes", {"x1": ["1", "high", "2", "3"]}, 2, "must be a finite number, got 'high'"),
     ("nodes", {"time": [1.0, 2.0, 3.0, float("inf")]}, 4, "column 'time' must be a finite"),
     ("nodes", {"label": [0, 1, -2, 1]}, 3, "label must be a name, or an integer from 0 .* got -2"),
+    ("nodes", {"label": [0, 1, 2**31, 1]}, 3, "below 2.31 .* got 2147483648; make it a name"),
+    ("nodes", {"label": ["0", "1", "9" * 30, "1"]}, 3, "label must be a name, .* got 9999"),
     ("nodes", {"split": ["train", "test", "tst", ""]}, 3, "split must be train, .* got 'tst'"),
     ("nodes", {"split": ["train", "test", "test", ""]}, 3, "a test node must have a label"),
     ("edges", {"target": ["p2", "p1", "p9"]}, 3, "target 'p9' is no id in the table of nodes"),
     ("edges", {"weight": [1.0, float("nan"), 1.0]}, 2, "column 'weight' must be a finite number"),
 ]
+
+
+def test_large_class_numbers_cost_no_memory(tmp_path: Path) -> None:
+    """A table from 0 to the largest label would take 7.5 GiB."""
+    nodes: Columns = {"id": range(20), "label": [0, 10**9] * 10, "x0": [1.0] * 20}
+    folder = make(tmp_path, nodes, {"source": [0], "target": [1]})
+    tracemalloc.start()
+    try:
+        dataset = load(folder)
+        cut, order = recut(dataset)
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+    assert dataset.graph.labels is not None
+    assert dataset.graph.labels[dataset.train].tolist().count(10**9) == 6
+    assert len(dataset.test) == 4
+    assert (order, cut.graph.edges.shape) == ((0, 10**9), (2, 1))
+
+
+@pytest.mark.parametrize("words", ["7 1000000000", "3 " + "9" * 30])
+def test_absurd_feature_numbers_are_refused(tmp_path: Path, words: str) -> None:
+    folder = make(tmp_path, {"id": [0, 1], "words": ["0", words]}, {"source": [0], "target": [1]})
+    message = f"must be below 16777216, got {words.split()[1]}; make them names"
+    with pytest.raises(ValueError, match=message):
+        load(folder)
+
+
+def test_large_times_keep_their_value(tmp_path: Path) -> None:
+    dataset = load(make(tmp_path, NODES | {"time": [0.0, 1e300, 2.0, 3.0]}))
+    assert dataset.graph.time is not None
+    assert dataset.graph.time.tolist() == [0.0, 1e300, 2.0, 3.0]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -319,6 +354,11 @@ def test_bad_pyg_data() -> None:
             {"train_mask": torch.tensor([0]), "test_mask": torch.tensor([1])},
             r"train_mask must be a bool mask of shape \(2,\), got torch.int64 of shape \(1,\)",
         ),
+        ({"train_mask": torch.tensor([0, 1]), "test_mask": torch.tensor([1, 0])}, "bool mask"),
+        (
+            {"train_mask": torch.tensor([True, False])},
+            "train_mask and test_mask must come together, got only train_mask",
+        ),
         ({"train_mask": [0], "test_mask": [1]}, r"train_mask must be a bool mask .* got \[0\]"),
         (
             {"train_mask": torch.tensor([True]), "test_mask": torch.tensor([False])},
@@ -376,8 +416,12 @@ def test_from_networkx_multigraphs_and_scalars() -> None:
         ([{"x": 1.0}, {}], "node 1 must have 'x', as others have it"),
         ([{"x": [1.0]}, {"x": [1.0, 2.0]}], r"node 1 has \(2,\) and the first has \(1,\)"),
         ([{"x": 1.0}, {"x": "high"}], "number or a sequence .* node 1 is 'high'"),
-        ([{"x": 1.0}, {"x": 1.0, "split": "tst"}], "train, test or valid, but node 1 has 'tst'"),
+        (
+            [{"x": 1.0}, {"x": 1.0, "split": "tst"}],
+            "node 1: split must be train, test, val .* 'tst'",
+        ),
         ([{"x": 1.0, "time": 1}, {"x": 1.0}], "node 1 must have 'time'"),
+        ([{"x": 1.0}, {"x": 1.0, "label": -2}], "node 1: label must be a name, .* got -2"),
     ],
 )
 def test_bad_networkx_graphs(attributes: list[dict[str, Any]], message: str) -> None:

@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import pickle
+import zipfile
 from collections import defaultdict
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from evergraph.datasets import load
+from evergraph.datasets import DatasetCorrupt, load
+from evergraph.datasets.catalog import SOURCES
 from evergraph.datasets.formats import read_linqs, read_npz, read_ogb, read_time_stream
 from evergraph.datasets.planetoid import read_planetoid
 from evergraph.graph.rows import SparseRows
@@ -228,7 +230,7 @@ def write_npz(
 def test_npz_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "Photo" / "raw" / "amazon_electronics_photo.npz"
     attributes, adjacency, labels = write_npz(path)
-    dataset = load("amazon-photo", tmp_path, seed=1)
+    dataset = load("amazon-photo", tmp_path, verify=False, seed=1)
     graph = dataset.graph
     assert np.array_equal(dense(graph.features).numpy(), attributes.toarray())
     assert graph.labels is not None
@@ -239,8 +241,41 @@ def test_npz_round_trip(tmp_path: Path) -> None:
     assert not graph.directed
     assert torch.bincount(graph.labels[dataset.train]).tolist() == [12, 12, 12]
     assert torch.bincount(graph.labels[dataset.test]).tolist() == [4, 4, 4]
-    assert torch.equal(load("amazon-photo", tmp_path, seed=1).train, dataset.train)
-    assert not torch.equal(load("amazon-photo", tmp_path, seed=2).train, dataset.train)
+    assert torch.equal(load("amazon-photo", tmp_path, verify=False, seed=1).train, dataset.train)
+    assert not torch.equal(
+        load("amazon-photo", tmp_path, verify=False, seed=2).train, dataset.train
+    )
+
+
+FOREIGN = "must hold '{}' as published, .* nodes, .* but holds {}.*verify=False"
+
+
+@pytest.mark.parametrize("name", ["amazon-photo", "coauthor-cs", "flickr"])
+def test_a_foreign_npz_file_is_refused(tmp_path: Path, name: str) -> None:
+    source = SOURCES[name]
+    write_npz(tmp_path / source.folder / source.files[0])
+    with pytest.raises(DatasetCorrupt, match=FOREIGN.format(name, "60 nodes, 11 features and 3")):
+        load(name, tmp_path)
+
+
+def test_a_damaged_npz_file_is_refused(tmp_path: Path) -> None:
+    """One wrong byte in the middle, where the file can still be opened."""
+    path = tmp_path / "Photo" / "raw" / "amazon_electronics_photo.npz"
+    write_npz(path)
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as members:
+        name = members.getinfo("labels.npy")
+    content[name.header_offset + name.file_size] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"amazon_electronics_photo.npz must hold .*CRC"):
+        load("amazon-photo", tmp_path, verify=False)
+
+
+@pytest.mark.parametrize("name", ["labels", "adj_indices", "attr_indices", "domain"])
+def test_npz_numbers_are_not_truncated(tmp_path: Path, name: str) -> None:
+    write_npz(tmp_path / "graph.npz", **{name: np.full(60, 0.7)})
+    with pytest.raises(ValueError, match=f"{name} must be integers, got float64"):
+        read_npz(tmp_path / "graph.npz", "bad")
 
 
 def test_bad_npz_files(tmp_path: Path) -> None:
@@ -263,21 +298,21 @@ def test_npz_with_masks_domains_and_labels_from_one(tmp_path: Path) -> None:
         labels=labels, domain=domain, train_masks=masks[0, :, :], test_masks=masks[1, :, :],
     )  # fmt: skip
     with pytest.raises(ValueError, match="test needs nodes with a label, but node 40 has none"):
-        load("flickr", tmp_path, seed=1)
+        load("flickr", tmp_path, verify=False, seed=1)
     masks[1, 1, 40:] = False
     masks[1, 1, 5] = True
     write_npz(
         tmp_path / "graphs" / "flickr.npz",
         labels=labels, domain=domain, train_masks=masks[0], test_masks=masks[1],
     )  # fmt: skip
-    first, second = (load("flickr", tmp_path, seed=seed) for seed in (2, 3))
+    first, second = (load("flickr", tmp_path, verify=False, seed=seed) for seed in (2, 3))
     assert (first.train.tolist(), first.test.tolist()) == ([*range(5)], [*range(30, 34)])
     assert (second.train.tolist(), second.test.tolist()) == ([*range(10, 20)], [5])
     assert first.graph.labels is not None
     assert first.graph.labels.tolist() == [0] * 20 + [1] * 20 + [-1] * 20
     assert first.graph.domain is not None
     assert first.graph.domain.tolist() == domain.tolist()
-    drawn = load("flickr", tmp_path, seed=2, split="random")
+    drawn = load("flickr", tmp_path, verify=False, seed=2, split="random")
     assert (len(drawn.train), len(drawn.test)) == (24, 8)
 
 
@@ -356,6 +391,7 @@ def test_time_stream_features_do_not_see_later_edges(tmp_path: Path) -> None:
         ("labels", "0 a\n", "labels must hold integers between blanks"),
         ("labels", "0\n", "labels must have .* rows and 2 columns, got 1 and 1"),
         ("labels", "0 -3\n", "labels must hold integers of at least 0, got the smallest -3"),
+        ("labels", "1000000000000 1\n", "without large gaps, got node 1000000000000 among 7 nodes"),
         ("train_nodes", "9\n", "train_nodes must hold nodes with a label or an edge, got 9"),
         ("train_nodes", "4\n", "train needs nodes with a label, but node 4 has none"),
         ("stream_edges/7", "0 1\n", "named 0, 1, 2, ..., got 0, 1, 2, 7"),
@@ -370,7 +406,7 @@ def test_time_streams_are_found_by_name(tmp_path: Path) -> None:
     folder = write_time_stream(tmp_path / "streams" / "arxiv")
     for step in range(3, 13):
         (folder / "stream_edges" / str(step)).write_text(f"{step} {step + 1}\n")
-    dataset = load("arxiv-stream", tmp_path)
+    dataset = load("arxiv-stream", tmp_path, verify=False)
     assert dataset.name == dataset.graph.name == "arxiv-stream"
     assert dataset.graph.time is not None
     assert int(dataset.graph.time.max()) == 12
@@ -405,7 +441,7 @@ def write_csv(path: Path, table: np.ndarray) -> None:
 
 def test_ogb_round_trip(tmp_path: Path) -> None:
     tables = write_ogb(tmp_path / "ogbn_arxiv")
-    dataset = load("ogbn-arxiv", tmp_path)
+    dataset = load("ogbn-arxiv", tmp_path, verify=False)
     graph = dataset.graph
     assert graph.directed
     assert np.allclose(dense(graph.features).numpy(), tables["raw/node-feat"])
@@ -418,7 +454,17 @@ def test_ogb_round_trip(tmp_path: Path) -> None:
     assert dataset.test.tolist() == [*range(20, 30)]
 
 
+def test_a_foreign_ogb_folder_is_refused(tmp_path: Path) -> None:
+    write_ogb(tmp_path / "ogbn_arxiv")
+    with pytest.raises(DatasetCorrupt, match=FOREIGN.format("ogbn-arxiv", "30 nodes, 5 features")):
+        load("ogbn-arxiv", tmp_path)
+
+
 def test_bad_ogb_files(tmp_path: Path) -> None:
+    write_ogb(tmp_path)
+    write_csv(tmp_path / "raw" / "node-label.csv.gz", np.full((30, 1), 1.5))
+    with pytest.raises(ValueError, match=r"node-label.* must hold integers, or nan .* got 1\.5"):
+        read_ogb(tmp_path)
     write_ogb(tmp_path)
     features = tmp_path / "raw" / "node-feat.csv.gz"
     whole = features.read_bytes()

@@ -173,3 +173,20 @@ def test_tasks_without_classes_are_measured_their_own_way(data):
             learner.observe(batch)
         assert result["accuracy_mean"] == pytest.approx(learner.evaluate(stream.test()))
         assert np.shape(result["accuracy_matrix"]) == (tasks, 1)
+
+
+@pytest.mark.parametrize("outliers", ["clip", "refuse", "pass"])
+def test_absurd_features_are_treated_as_asked_and_told(data, outliers):
+    values = data.graph.features.values.clone()
+    first = int(data.graph.features.indptr[data.train[50]])
+    values[first] = 1e6
+    graph = replace(data.graph, features=replace(data.graph.features, values=values))
+    spoiled = replace(data, graph=graph)
+    config = Config(dataset="generated", memory=20, outliers=outliers)
+    if outliers == "refuse":
+        with pytest.raises(ValueError, match="must be at most"):
+            run_config(config, (0,), spoiled)
+        return
+    result = run_config(config, (0,), spoiled)
+    assert (result["clipped"] > 0) == (outliers == "clip")
+    assert result["runs"][0]["clipped"] == result["clipped"]

@@ -12,9 +12,10 @@ SHAPES = [  # leading dimensions, P, C, F
     ((), 2, 3, 5),
     ((LANES - 1,), 1, 1, 8),
     ((LANES,), 2, 1, 4),
-    ((LANES + 1,), 2, 1, 3),
+    ((LANES + 1,), 2, 1, 6),
     ((3, 47), 2, 3, 7),
-    ((43, 2), 3, 3, 2),
+    ((43, 2), 3, 3, 5),
+    ((43, 2), 3, 3, 3),  # fewer features than the loops take
 ]
 
 
@@ -155,7 +156,7 @@ def test_shapes_and_names_are_checked():
 
 
 def test_a_gradient_of_gradients_is_refused():
-    x, mean, _ = (t.requires_grad_() for t in numbers((4,), 1, 1, 3))
+    x, mean, _ = (t.requires_grad_() for t in numbers((4,), 1, 1, 5))
     (gx,) = torch.autograd.grad(
         LeanGraph(x, mean).propagate(x).square().sum(), x, create_graph=True
     )

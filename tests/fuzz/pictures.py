@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 from hypothesis import strategies as st
 
-from evergraph.apps.matching.features import detect, read_image
+from evergraph.apps.matching.features import detect
+from evergraph.apps.matching.images import read_image
 from tests.fuzz.batches import usual
 from tests.fuzz.files import SCRATCH
 from tests.fuzz.invariants import refusal

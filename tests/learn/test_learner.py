@@ -430,7 +430,7 @@ def test_checkpoints_of_another_network_with_the_same_shapes_are_refused(data, t
         ({"attention": "softmax"}, {"scaled_attention": True}),
         ({"features": (5, 5), "norm": "layer"}, {"norm": "none"}),
         ({"features": (5, 5)}, {"activation": "relu"}),
-        ({"layer": "residual"}, {"message_scale": 0.5}),
+        ({"layer": "residual"}, {"message_scale": (1.0, 0.5)}),
         ({"features": (90, 90), "channels": (1, 1), "residual": 0.5}, {"residual": 0.1}),
         ({"nodes": 2, "places": torch.ones(1, 2, 2).bool()}, {"places": torch.eye(2).bool()[None]}),
     ],

@@ -1,5 +1,7 @@
 """Memories: bounded, fair where they promise it, and the same after a pause."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,8 @@ from scipy.stats import chisquare
 
 from evergraph.graph import Neighbors
 from evergraph.learn.memory import MEMORIES, AgeQuota, ClassBalanced, Reservoir, UniformEviction
+from evergraph.learn.packed import pack
+from evergraph.learn.slots import costs
 from evergraph.stream.batch import Batch
 
 
@@ -89,31 +93,33 @@ def test_a_small_class_leaves_its_share_to_the_others():
 
 @pytest.mark.parametrize("make", MEMORIES.values())
 def test_limits_hold_exactly_at_all_times(make):
-    item = next(iter(stream(1, 1)))
-    for capacity, limit in ((37, None), (None, 37 * item.nbytes + 3), (50, 37 * item.nbytes)):
+    item = int(costs(pack(next(iter(stream(1, 1))))[1])[0])
+    for capacity, limit in ((37, None), (None, 37 * item + 3), (50, 37 * item)):
         memory = make(capacity, limit)
         for batch in stream(300, 7):
             memory.add(batch)
             assert len(memory) <= 37 or limit is None
-            assert memory.nbytes == sum(i.nbytes for i in memory.items)
+            assert memory.nbytes == len(memory) * item
+            assert memory._slots.allocated <= memory.nbytes
             assert limit is None or memory.nbytes <= limit
         assert len(memory) == 37
 
 
 def test_a_reservoir_in_bytes_does_not_depend_on_the_order():
     """Items of very different sizes: what is kept is decided by the keys alone."""
-    memory = Reservoir(capacity_bytes=4000, seed=3)
+    memory, sizes = Reservoir(capacity_bytes=9000, seed=3), {}
     for batch in stream(200, 1):
-        wide = 1 + int(batch.node[0]) % 9
-        features = torch.ones(1, 1, wide)
-        neighbors = Neighbors(features, torch.zeros(1, dtype=torch.long))
-        memory.add(Batch(features, neighbors, batch.target, batch.task, batch.node))
+        around = 1 + int(batch.node[0]) % 9
+        neighbors = Neighbors(torch.ones(around, 1, 2), torch.zeros(around, dtype=torch.long))
+        item = replace(batch, neighbors=neighbors)
+        sizes[int(batch.node[0])] = int(costs(pack(item)[1])[0])
+        memory.add(item)
     keys = dict(zip(range(200), np.random.default_rng(3).random(200), strict=True))
-    sizes = {n: 8 * 4 + 8 * (1 + n % 9) for n in range(200)}
+    assert len(set(sizes.values())) == 9
     total, expected = 0, []
     for node in sorted(keys, key=keys.get):
         total += sizes[node]
-        if total > 4000:
+        if total > 9000:
             break
         expected.append(node)
     assert sorted(kept(memory)) == sorted(expected)

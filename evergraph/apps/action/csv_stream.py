@@ -6,6 +6,7 @@ import codecs
 import csv
 import math
 import os
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -114,6 +115,18 @@ class PipeReader:
             if self._closed and self._rest:
                 self._lines.append(self._rest)
         return self._lines.popleft()
+
+
+def open_table(file: str) -> tuple[Path | Iterable[str], str]:
+    """A file for `Rows`, or standard input if it is `-`, and its name for messages."""
+    if file == "-":
+        try:
+            return PipeReader(sys.stdin.fileno()), "standard input"
+        except OSError:  # not a pipe or a terminal
+            return sys.stdin, "standard input"
+    if not Path(file).is_file():
+        raise ValueError(f"no recording at {file}; use - to read standard input")
+    return Path(file), file
 
 
 class Rows:
@@ -257,3 +270,10 @@ def read_file(path: Path) -> tuple[Header, Block]:
     return rows.header, Block(
         np.concatenate(time), np.concatenate(values), list(chain(*labels)), list(chain(*subjects))
     )
+
+
+def labels_at(path: Path, time: Sequence[float]) -> list[str]:
+    """The labels of a file at these times; none if it has no such column."""
+    header, block = read_file(path)
+    place = np.clip(np.searchsorted(block.time, time), 0, len(block.time) - 1)
+    return [block.labels[i] for i in place] if header.label >= 0 else []

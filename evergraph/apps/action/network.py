@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from evergraph.apps.action.recording import Layout
 from evergraph.apps.action.windows import INSTANTS
+from evergraph.checks import check_one_of
 from evergraph.nn.fgn import FGN
 from evergraph.noise import generator
 
@@ -145,9 +146,7 @@ class Standardize(nn.Module):
         self, sensors: int, channels: int, features: int, arrangement: str = "sensors"
     ) -> None:
         super().__init__()
-        if arrangement not in ARRANGEMENTS:
-            known = ", ".join(ARRANGEMENTS)
-            raise ValueError(f"arrangement must be one of {known}, got {arrangement!r}")
+        check_one_of("arrangement", arrangement, ARRANGEMENTS)
         self.arrangement = arrangement
         self.in_shape, self.in_nodes = (channels, features), INSTANTS * sensors
         self.register_buffer("count", torch.zeros(()))
@@ -240,8 +239,7 @@ def network(
         >>> model.head.outputs
         0
     """
-    if name not in NETWORKS:
-        raise ValueError(f"model must be one of {', '.join(NETWORKS)}, got {name!r}")
+    check_one_of("model", name, NETWORKS)
     values = {**FGN_VALUES, **NETWORKS[name], **settings}
     hops, together = values.pop("hops", HOPS), values.pop("together", False)
     encoder = Standardize(*layout.shape, features, values.pop("arrangement", "sensors"))

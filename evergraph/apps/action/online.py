@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from itertools import compress
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from evergraph.apps.action.csv_stream import Rows
+from evergraph.apps.action.csv_stream import Rows, labels_at
 from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.recording import Array
 from evergraph.apps.action.resample import Piece, Resampler, check_rate
 from evergraph.apps.action.windows import nodes
+from evergraph.checks import check_positive
 
 BLOCK = 0.4  # seconds of samples that are processed together
 WARM_UP = 25  # rows that the sampling rate is estimated from before the first prediction
@@ -33,6 +36,13 @@ class Prediction:
     probability: float
     missing: tuple[str, ...] = ()
 
+    def line(self) -> str:
+        """A line of CSV."""
+        text = StringIO()
+        row = f"{self.time:.3f}", self.activity, f"{self.probability:.4f}", "+".join(self.missing)
+        csv.writer(text, lineterminator="").writerow(row)
+        return text.getvalue()
+
 
 class Follower:
     """Predicts window by window from arriving samples; keeps one window of samples.
@@ -46,8 +56,7 @@ class Follower:
     """
 
     def __init__(self, recognizer: Recognizer, stride: int) -> None:
-        if stride < 1:
-            raise ValueError(f"stride must be at least 1, got {stride}")
+        check_positive(stride=stride)
         self.recognizer, self.stride = recognizer, stride
         self.windows = self.degraded = 0
         self.resampler = Resampler(recognizer.layout.rate)
@@ -129,3 +138,17 @@ def follow(
         check_rate(part.time, layout.rate, source)
         yield from ((made, follower) for made in follower.feed(part.time, part.values[:, order]))
     yield from ((made, follower) for made in follower.finish())
+
+
+def draw(
+    made: Sequence[Prediction], file: str, recognizer: Recognizer, stride: int, picture: Path
+) -> None:
+    """A recording as colored bands: what was predicted, and what was true if the file tells."""
+    from evergraph.evaluate.figures import bands  # matplotlib takes a while
+
+    rate, time = recognizer.layout.rate, [one.time for one in made]
+    labels = {"predicted": [one.activity for one in made]}
+    if file != "-":
+        half = recognizer.config.length / rate / 2
+        labels["true"] = labels_at(Path(file), [start + half for start in time])
+    bands({name: row for name, row in labels.items() if row}, time, stride / rate, picture)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from evergraph.apps.action.network import network
-from evergraph.apps.action.recording import Layout, Recording, Recordings
+from evergraph.apps.action.outliers import ChannelGate
+from evergraph.apps.action.recording import Layout, Recording
+from evergraph.apps.action.score import ALLOWED_LOSS, Lesson, Score, require_kept
 from evergraph.apps.action.windows import Windows, as_batch, check_windows, cut
-from evergraph.learn.checkpoint import CheckpointError, read_checkpoint
+from evergraph.learn.checkpoint import CheckpointError, previous, read_generation
+from evergraph.learn.gate import Outliers
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import Finetune, Replay
 from evergraph.learn.training import Training
+from evergraph.stream.batch import Batch, concatenate
 from evergraph.stream.schedule import Schedule, shuffled
 
 FILE = "recognizer.safetensors"
@@ -46,29 +52,22 @@ class RecognizerConfig:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Score:
-    """How well windows are recognized; `confusion` counts true by predicted activities."""
-
-    accuracy: float
-    recall: dict[str, float]
-    precision: dict[str, float]
-    confusion: list[list[int]]
-    activities: tuple[str, ...]
-    windows: int
-
-
 class Recognizer:
     """Learns activities from recordings and recognizes them; `activities` are known so far.
+
+    `notes` say why the newest generation of a model folder could not be read, see `load`.
 
     Example:
         >>> from evergraph.apps.action.recording import generate
         >>> data = generate()
         >>> recognizer = Recognizer(data.layout, config=RecognizerConfig(model="mlp"))
-        >>> too_short = recognizer.learn(data.recordings, epochs=2)
+        >>> recognizer.learn(data.recordings, epochs=2).skipped
+        0
         >>> recognizer.evaluate(data.recordings).accuracy > 0.9
         True
     """
+
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -92,7 +91,9 @@ class Recognizer:
                 averaging=config.averaging,
             ),
             config.seed,
+            outliers="pass",  # the gate sees samples, before windows are cut
         )
+        self.gate = ChannelGate()
 
     def learn(
         self,
@@ -100,37 +101,64 @@ class Recognizer:
         epochs: int | None = None,
         rescale: bool = False,
         report: Callable[[int, int], None] = lambda done, total: None,
-    ) -> int:
-        """Learn recordings, new activities included; returns how many were too short.
+        allowed_loss: float | None = ALLOWED_LOSS,
+        outliers: Outliers = "clip",
+    ) -> Lesson:
+        """Learn recordings, new activities included, all or nothing.
 
         Old windows come from memory. The scale of the signals is set by the first recordings; it
         follows later ones with `rescale`. `epochs` are passes over the recordings, memory is
         replayed in each; by default as many as it takes to learn `learn_batches` batches. `report`
         is called with the batches learned and all batches.
+
+        A lesson that costs the old activities too much is undone with a `LostError`: if their mean
+        recall on the windows in memory falls by more than `allowed_loss`, or that of one by more
+        than `ALLOWED_LOSS_OF_ONE`. None allows anything. `outliers`, see `Gate`, are `clip`ped to
+        what a sensor channel measured before, `refuse`d, or they `pass`.
         """
         for recording in recordings:
             if not recording.activity:
                 raise ValueError(f"{recording.name} needs an activity to learn from, got none")
         names = list(dict.fromkeys(recording.activity for recording in recordings))
         activities = self.activities + [name for name in names if name not in self.activities]
-        windows = self._cut(recordings, activities)
+        self.layout.check(recordings)
+        items = [] if self.learner.memory is None else self.learner.memory.items
+        old = concatenate(items) if items else None
+        kept = copy.deepcopy((self.learner, self.gate)), self.activities
+        try:
+            recordings, clipped = self.gate(recordings, self.layout, outliers)
+            windows = self._cut(recordings, activities)
+            before = None if old is None else self._score(old)
+            self.activities = activities
+            self._learn(windows, epochs, rescale, report)
+            after = None if old is None else self._score(old)
+            if before is not None and after is not None and allowed_loss is not None:
+                require_kept(before, after, allowed_loss)
+        except BaseException:
+            (self.learner, self.gate), self.activities = kept
+            raise
+        return Lesson(windows.skipped, clipped, before, after)
+
+    def _learn(
+        self,
+        windows: Windows,
+        epochs: int | None,
+        rescale: bool,
+        report: Callable[[int, int], None],
+    ) -> None:
         if rescale or not self.learner.classes:
             self.learner.model.encoder.update(windows.x)
-        self.activities = activities
         rng, size = np.random.default_rng(self.config.seed), self.config.batch_size
         passes = epochs or -(-self.config.learn_batches // -(-len(windows) // size))
         every = torch.arange(len(windows))
         order = Schedule.from_groups({str(i): shuffled(every, rng) for i in range(passes)}, size)
         again = Replay(store=False) if self.learner.classes else Finetune()
         first = self.learner.method
-        try:
-            for done, (index, number) in enumerate(zip(order.batches, order.tasks, strict=True)):
-                self.learner.method = again if number else first  # memory takes every window once
-                self.learner.observe(windows.batch(index))
-                report(done + 1, len(order))
-        finally:
-            self.learner.method = first
-        return windows.skipped
+        for done, (index, number) in enumerate(zip(order.batches, order.tasks, strict=True)):
+            self.learner.method = again if number else first  # memory takes every window once
+            self.learner.observe(windows.batch(index))
+            report(done + 1, len(order))
+        self.learner.method = first
 
     def probabilities(self, x: Tensor) -> Tensor:
         """For windows as measured, `(B, 2 S, C, F)`: the share of each activity, `(B, K)`."""
@@ -150,42 +178,54 @@ class Recognizer:
                 f"{shown}; teach them first with `evergraph action learn`"
             )
         windows = self._cut(recordings, self.activities)
-        found = self.probabilities(windows.x).argmax(-1)
-        size = len(self.activities)
-        confusion = np.zeros((size, size), dtype=int)
-        np.add.at(confusion, (windows.target.numpy(), found.numpy()), 1)
-        right, true, told = np.diagonal(confusion), confusion.sum(1), confusion.sum(0)
-        there = {name: i for i, name in enumerate(self.activities) if true[i]}
-        return Score(
-            float(right.sum() / confusion.sum()),
-            {name: float(right[i] / true[i]) for name, i in there.items()},
-            {name: float(right[i] / max(told[i], 1)) for name, i in there.items()},
-            confusion.tolist(),
-            tuple(self.activities),
-            len(windows),
-        )
+        return self._score(as_batch(windows.x, windows.target))
+
+    def _score(self, batch: Batch) -> Score:
+        assert isinstance(batch.x, Tensor)
+        found = self.probabilities(batch.x).argmax(-1)
+        return Score.of(batch.target.numpy(), found.numpy(), self.activities)
 
     def _cut(self, recordings: Sequence[Recording], activities: Sequence[str]) -> Windows:
         self.layout.check(recordings)
         return cut(recordings, activities, self.config.length, self.config.stride)
 
     def save(self, folder: Path) -> None:
-        """Write everything to a folder, all or nothing."""
-        about = {"layout": asdict(self.layout), "config": asdict(self.config)}
-        self.learner.save(folder / FILE, {**about, "activities": self.activities})
+        """Write everything to a folder, all or nothing; the generation before is kept beside it.
+
+        A damaged newest generation gives its place to the one before, and is not kept itself.
+        """
+        path = folder / FILE
+        if previous(path).is_file():
+            try:
+                read_generation(path)
+            except CheckpointError:
+                previous(path).replace(path)
+        about: dict[str, Any] = {"layout": asdict(self.layout), "config": asdict(self.config)}
+        about |= {"activities": self.activities, "gate": self.gate.state()}
+        self.learner.save(path, about)
 
     @classmethod
     def load(cls, folder: Path) -> Recognizer:
-        """Read what `save` wrote; refuses a folder that is not whole."""
-        path = folder / FILE
-        if not path.is_file():
-            raise ValueError(
-                f"{folder} must be a model folder with {FILE}; make one with "
-                "`evergraph action train`"
-            )
+        """Read what `save` wrote: the newest generation, or the one before if that is damaged."""
+        path = model_file(folder)
         try:
-            _, values = read_checkpoint(path)
-            extra = values["extra"]
+            return cls._read(path)
+        except CheckpointError as error:
+            damage = error
+        try:
+            found = cls._read(previous(path))
+        except CheckpointError as error:
+            raise ValueError(
+                f"{folder} is not whole and was left as it is: restore it from a copy, or train "
+                f"again ({damage})"
+            ) from error
+        found.notes = (f"The generation before the newest is used, because {damage}.",)
+        return found
+
+    @classmethod
+    def _read(cls, path: Path) -> Recognizer:
+        try:
+            extra = read_generation(path)[1]["extra"]
             layout = extra["layout"]
             found = cls(
                 Layout(tuple(layout["sensors"]), tuple(layout["channels"]), layout["rate"]),
@@ -193,26 +233,19 @@ class Recognizer:
                 RecognizerConfig(**extra["config"]),
             )
             found.learner.load(path)
-        except CheckpointError as error:
-            raise ValueError(
-                f"{folder} is not whole and was left as it is: restore it from a copy, or train "
-                f"again ({error})"
-            ) from error
+            found.gate.load_state(extra["gate"])
+        except CheckpointError:
+            raise
         except FORGED as error:
             raise ValueError(f"{path} is not a recognizer of this program: {error}") from error
         return found
 
 
-def same_layout(data: Recordings, layout: Layout) -> Recordings:
-    """Recordings in the layout of a model: the same signals at the same rate, or an error."""
-    order = layout.order(data.layout.columns, data.name)
-    if data.layout.rate != layout.rate:
+def model_file(folder: Path) -> Path:
+    """The file of a model folder, which must be there, or the generation before it."""
+    path = folder / FILE
+    if not path.is_file() and not previous(path).is_file():
         raise ValueError(
-            f"{data.name} has {data.layout.rate:g} samples per second, the model {layout.rate:g}; "
-            f"read it with --rate {layout.rate:g}"
+            f"{folder} must be a model folder with {FILE}; make one with `evergraph action train`"
         )
-    moved = tuple(
-        replace(r, samples=r.samples.reshape(len(r), -1)[:, order].reshape(-1, *layout.shape))
-        for r in data.recordings
-    )
-    return replace(data, layout=layout, recordings=moved)
+    return path

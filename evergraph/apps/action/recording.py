@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from evergraph.checks import check_positive
+
 Array = np.ndarray[Any, Any]
 
 SENSORS = ("torso", "right_arm", "left_arm", "right_leg", "left_leg")
@@ -135,6 +137,20 @@ class Recordings:
         excluded = set(self.of(subjects).subjects)
         return self.of(subject for subject in self.subjects if subject not in excluded)
 
+    def in_layout(self, layout: Layout) -> Recordings:
+        """The same recordings in a layout of the same signals and rate, or an error."""
+        order = layout.order(self.layout.columns, self.name)
+        if self.layout.rate != layout.rate:
+            raise ValueError(
+                f"{self.name} has {self.layout.rate:g} samples per second, the model "
+                f"{layout.rate:g}; read it with --rate {layout.rate:g}"
+            )
+        moved = tuple(
+            replace(r, samples=r.samples.reshape(len(r), -1)[:, order].reshape(-1, *layout.shape))
+            for r in self.recordings
+        )
+        return replace(self, layout=layout, recordings=moved)
+
 
 def generate(
     *, sensors: int = 5, channels: int = 6, activities: int = 6, subjects: int = 3, trials: int = 2,
@@ -151,13 +167,9 @@ def generate(
         >>> len(data.recordings), data.recordings[0].samples.shape
         (36, (750, 5, 6))
     """
-    numbers = {
-        "sensors": sensors, "channels": channels, "activities": activities, "subjects": subjects,
-        "trials": trials,
-    }  # fmt: skip
-    for name, number in numbers.items():
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1, got {number}")
+    check_positive(
+        sensors=sensors, channels=channels, activities=activities, subjects=subjects, trials=trials
+    )
     if seconds * rate < 2:
         raise ValueError(f"seconds must hold at least two samples, got {seconds}")
     rng = np.random.default_rng(seed)

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from evergraph.apps.action.recording import Array, Recording, Recordings
+from evergraph.checks import check_one_of, check_positive
 from evergraph.graph.neighbors import Neighbors
 from evergraph.stream.batch import Batch
 from evergraph.stream.schedule import Schedule, shuffled
 
 INSTANTS = 2
 Scenario = Literal["regular", "paper", "class", "subject"]
-SCENARIOS: tuple[str, ...] = get_args(Scenario)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +51,7 @@ def check_windows(length: int, stride: int) -> None:
     """Raise if windows of this length do not divide into two instants, or do not advance."""
     if length < 4 or length % INSTANTS:
         raise ValueError(f"length must be even and at least 4, got {length}")
-    if stride < 1:
-        raise ValueError(f"stride must be at least 1, got {stride}")
+    check_positive(stride=stride)
 
 
 def cut(
@@ -125,6 +124,42 @@ def split_in_time(
     return replace(data, recordings=tuple(early)), replace(data, recordings=tuple(late))
 
 
+def divide(
+    data: Recordings, split: str, leave_out: str = ""
+) -> tuple[Recordings, Recordings | None]:
+    """Recordings to learn from and to test on: `split` in `time`, `none`, or by subjects.
+
+    `leave_out` names subjects to test on, separated by commas, whatever the split.
+    """
+    if leave_out:
+        gone = [name.strip() for name in leave_out.split(",") if name.strip()]
+        if set(gone) >= set(data.subjects):
+            raise ValueError(f"--leave-out must leave somebody to learn from, got {leave_out!r}")
+        return data.without(gone), data.of(gone)
+    check_one_of("split", split, ("time", "none"))
+    return split_in_time(data) if split == "time" else (data, None)
+
+
+def hold_back(
+    data: Recordings, split: str, leave_out: str, length: int
+) -> tuple[Recordings, Recordings | None, tuple[str, ...], list[str]]:
+    """The same, the activities that can be learned, and notes on those that are not tested."""
+    training, testing = divide(data, split, leave_out)
+    there = {one.activity for one in training.recordings if len(one) >= length}
+    known = tuple(name for name in data.activities if name in there)
+    if testing is None:
+        return training, None, known, []
+    held = tuple(one for one in testing.recordings if one.activity in there)
+    if not any(len(one) >= length for one in held):
+        raise ValueError(
+            f"what is held back must have a window of {length} samples to test on, but has none; "
+            "use --split none, --leave-out or a shorter --length"
+        )
+    only = sorted({one.activity for one in testing.recordings} - there)
+    note = f"Not tested, because nothing like it is left to learn from: {', '.join(only)}"
+    return training, replace(testing, recordings=held), known, [note] if only else []
+
+
 def schedule(
     scenario: Scenario,
     windows: Windows,
@@ -141,10 +176,8 @@ def schedule(
     activities, each shuffled. `subject` brings one person after the other with all activities
     shuffled, as a data set of a new user would come.
     """
-    if scenario not in SCENARIOS:
-        raise ValueError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
-    if epochs < 1:
-        raise ValueError(f"epochs must be at least 1, got {epochs}")
+    check_one_of("scenario", scenario, get_args(Scenario))
+    check_positive(epochs=epochs)
     rng = np.random.default_rng(seed)
     if scenario == "regular":
         every = torch.arange(len(windows))

@@ -18,7 +18,6 @@ counts is how many neighbors agree, and a softmax, like any normalization of row
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -26,15 +25,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from evergraph.apps.matching.candidates import (
-    NAMES,
-    NUM_FEATURES,
-    CandidateGraph,
-    Proposal,
-    propose,
-)
-from evergraph.apps.matching.features import ImageFeatures
+from evergraph.apps.matching.candidates import NAMES, NUM_FEATURES, CandidateGraph, Proposal
 from evergraph.apps.matching.truth import Matches, sorted_matches
+from evergraph.checks import check_one_of
 from evergraph.graph.neighbors import Features, Linked
 from evergraph.learn.tasks import Classification
 from evergraph.nn.fgn import FGN
@@ -69,13 +62,17 @@ class CandidateEncoder(nn.Module):
         return out.view(*out.shape[:-1], *SHAPE)
 
 
-def candidate_network(kind: Kind = "fgn", neighbors: int = Proposal.neighbors) -> FGN:
-    """A network that tells true candidates, of so many neighbors each, from false ones."""
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+def candidate_network(
+    kind: Kind = "fgn", neighbors: int = Proposal.neighbors, **changes: Any
+) -> FGN:
+    """A network that tells true candidates, of so many neighbors each, from false ones.
+
+    Changes are those of `FGN`'s arguments.
+    """
+    check_one_of("kind", kind, KINDS)
     options: dict[Kind, dict[str, Any]] = {
-        "fgn": {"attention": "gate", "message_scale": 1 / math.sqrt(SHAPE[1])},
-        "gcn": {"message": "mean", "message_scale": neighbors / TYPICAL},
+        "fgn": {"attention": "gate", "message_scale": (1.0, 1 / math.sqrt(SHAPE[1]))},
+        "gcn": {"message": "mean", "message_scale": (neighbors / TYPICAL, 1.0)},
         "gat": {"message": "mean", "attention": "softmax"},
         "mlp": {"message": "none"},
     }
@@ -88,7 +85,7 @@ def candidate_network(kind: Kind = "fgn", neighbors: int = Proposal.neighbors) -
         normalization="none",
         encoder=CandidateEncoder(OWN if kind == "mlp" else NUM_FEATURES),
         centered=False,
-        **options[kind],
+        **{**options[kind], **changes},
     )
 
 
@@ -113,53 +110,21 @@ def probability(logits: Tensor) -> Tensor:
     return torch.sigmoid(logits[:, 1] - logits[:, 0])
 
 
-@dataclass
-class CandidateArrangement:
-    """From the features of two images to matches: propose candidates, score them, decide.
+@torch.inference_mode()
+def score(network: FGN, graph: CandidateGraph) -> Array:
+    """The probability of every candidate, `(E,)`."""
+    if not len(graph):
+        return np.zeros(0, np.float32)
+    if network.training:
+        network.eval()
+    return probability(network(graph_batch(graph))).numpy()
 
-    Attributes:
-        kind: of the network.
-        threshold: least probability of a match; None cuts every pair where F1 is expected to be
-            largest, see `best_cut`.
-        proposal: how candidates are proposed.
-        network: scores candidates; a new one if None.
-    """
 
-    kind: Kind = "fgn"
-    threshold: float | None = None
-    proposal: Proposal = field(default_factory=Proposal)
-    network: FGN = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        """Reject what is no probability."""
-        if self.threshold is not None and not 0 <= self.threshold <= 1:
-            raise ValueError(f"threshold must lie in 0..1, got {self.threshold}")
-        self.network = self.network or candidate_network(self.kind, self.proposal.neighbors)
-
-    def match(self, first: ImageFeatures, second: ImageFeatures) -> Matches:
-        """Propose, score and decide."""
-        graph = propose(first, second, self.proposal)
-        return self.decide(graph, self.score(graph))
-
-    def decide(self, graph: CandidateGraph, score: Array) -> Matches:
-        """One-to-one matches of scored candidates."""
-        least = LEAST if self.threshold is None else self.threshold
-        found = one_to_one(graph.first, graph.second, score, least)
-        return best_cut(found) if self.threshold is None else found
-
-    @torch.inference_mode()
-    def score(self, graph: CandidateGraph) -> Array:
-        """The probability of every candidate, `(E,)`."""
-        if not len(graph):
-            return np.zeros(0, np.float32)
-        if self.network.training:
-            self.network.eval()
-        return probability(self.network(graph_batch(graph))).numpy()
-
-    def values(self) -> dict[str, Any]:
-        """All that is needed to build it again, as JSON can hold it."""
-        settings = {"kind": self.kind, "threshold": self.threshold}
-        return {"arrangement": "candidates", **settings, "proposal": asdict(self.proposal)}
+def decide(graph: CandidateGraph, score: Array, threshold: float | None = None) -> Matches:
+    """One-to-one matches of scored candidates; without a threshold cut where F1 should be best."""
+    least = LEAST if threshold is None else threshold
+    found = one_to_one(graph.first, graph.second, score, least)
+    return best_cut(found) if threshold is None else found
 
 
 def one_to_one(first: Array, second: Array, score: Array, threshold: float) -> Matches:

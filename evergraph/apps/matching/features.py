@@ -1,119 +1,25 @@
-"""Images and their features: reading and drawing, keypoints and descriptors of SIFT and ORB."""
+"""Keypoints of images and their descriptors: SIFT, ORB, or those of any other detector."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from evergraph.apps.matching.images import Image, to_gray
+from evergraph.checks import check_positive
 from evergraph.extras import require
 
 cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
-Image = NDArray[Any]
 Detector = Literal["sift", "orb"]
-SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
 CELL = 3  # pixels; only the strongest keypoint of each cell is kept
 ORB_SURPLUS = 4  # keypoints that ORB detects for each one kept
-
-
-def read_image(path: Path | str) -> Image:
-    """Read an image as stored: gray, BGR or BGRA, 8 or 16 bits per channel."""
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"image must be a file that exists, got {path}")
-    data = np.frombuffer(path.read_bytes(), np.uint8)
-    with _silent_stderr():
-        image = cv2.imdecode(data, cv2.IMREAD_UNCHANGED) if data.size else None
-    if image is None:
-        raise ValueError(
-            f"image must be readable by OpenCV ({', '.join(SUFFIXES)}), got {path}; "
-            "the file is empty, truncated or no picture"
-        )
-    return np.asarray(image)
-
-
-def list_images(folder: Path | str) -> list[Path]:
-    """Paths of the images directly in a folder, sorted by name."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"expected a folder of images, got {folder}")
-    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
-    if not found:
-        raise ValueError(f"expected images ({', '.join(SUFFIXES)}) in {folder}, found none")
-    return found
-
-
-def to_gray(image: Image) -> NDArray[np.uint8]:
-    """Convert an image with 1, 3 (BGR) or 4 (BGRA) channels of any real type to 8-bit gray.
-
-    16-bit values are divided by 257; floats are taken as 0..1, or as 0..255 if any exceeds 1.
-    Alpha is dropped.
-
-    Example:
-        >>> to_gray(np.full((2, 2), 65535, np.uint16)).tolist()
-        [[255, 255], [255, 255]]
-    """
-    image = np.asarray(image)
-    if image.ndim == 3 and image.shape[2] == 1:
-        image = image[..., 0]
-    if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (3, 4)):
-        raise ValueError(
-            "image must have shape (height, width) or (height, width, 1, 3 or 4), got "
-            f"{image.shape}"
-        )
-    if 0 in image.shape:
-        raise ValueError(f"image must have at least one pixel, got shape {image.shape}")
-    image = _to_uint8(image)
-    if image.ndim == 3:
-        code = cv2.COLOR_BGRA2GRAY if image.shape[2] == 4 else cv2.COLOR_BGR2GRAY
-        image = cv2.cvtColor(image, code)
-    return np.ascontiguousarray(image)
-
-
-def to_color(image: Image) -> NDArray[np.uint8]:
-    """Convert the same kinds of images to 8-bit BGR."""
-    if image.ndim == 3 and image.shape[2] in (3, 4):
-        return np.ascontiguousarray(_to_uint8(image)[..., :3])
-    return np.asarray(cv2.cvtColor(to_gray(image), cv2.COLOR_GRAY2BGR))
-
-
-def shrink(image: Image, width: int) -> Image:
-    """Scale an image down to this width; a narrower image is returned as it is."""
-    scale = width / image.shape[1]
-    if scale >= 1:
-        return image
-    size = (width, round(image.shape[0] * scale))
-    return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA))
-
-
-def draw_matches(images: Sequence[Image], ends: Sequence[Array], shade: Array, path: Path) -> None:
-    """Write two BGR images side by side with a line per match.
-
-    The two ends are `(M, 2)` each; shades `(M,)` go from red (0) to green (1).
-    """
-    offset = images[0].shape[1]
-    height = max(image.shape[0] for image in images)
-    canvas = np.zeros((height, offset + images[1].shape[1], 3), np.uint8)
-    for image, start in zip(images, (0, offset), strict=True):
-        canvas[: image.shape[0], start : start + image.shape[1]] = image
-    begin, end = (np.rint(part).astype(int) for part in (ends[0], ends[1] + [offset, 0]))
-    for p, *line in zip(shade, begin.tolist(), end.tolist(), strict=True):
-        color = (0, int(255 * p), int(255 * (1 - p)))
-        cv2.line(canvas, *line, color, 1, cv2.LINE_AA)
-        for point in line:
-            cv2.circle(canvas, point, 2, color, -1, cv2.LINE_AA)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not cv2.imwrite(str(path), canvas):
-        raise ValueError(f"cannot write an image to {path}; use a name that ends in .png")
 
 
 @dataclass(frozen=True)
@@ -179,6 +85,12 @@ def features(
     return ImageFeatures(points, table, **vectors)
 
 
+def check_detector(name: str) -> None:
+    """Reject an unknown detector."""
+    if name not in get_args(Detector):
+        raise ValueError(f"detector must be sift or orb, got {name!r}")
+
+
 def detect(image: Image, detector: Detector = "sift", points: int = 512) -> ImageFeatures:
     """Detect the strongest keypoints of an image and compute their descriptors.
 
@@ -186,11 +98,9 @@ def detect(image: Image, detector: Detector = "sift", points: int = 512) -> Imag
     bits as ±1, both of unit length, so that the inner product is the cosine similarity. An image
     without texture gives no keypoints.
     """
-    if points < 1:
-        raise ValueError(f"points must be at least 1, got {points}")
+    check_positive(points=points)
+    check_detector(detector)
     gray = to_gray(image)
-    if detector not in ("sift", "orb"):
-        raise ValueError(f"detector must be sift or orb, got {detector!r}")
     extractor = _extractor(detector, 0 if detector == "sift" else points)
     found = _strongest(extractor.detect(gray, None), points) if min(gray.shape) > 1 else []
     if found:
@@ -214,34 +124,6 @@ def canonical_order(found: ImageFeatures) -> Array:
     if len(found) > 1 and (table[:, 1:] == table[:, :-1]).all(0).any():  # ties
         order = np.lexsort([*found.descriptors.T[::-1], *keys])
     return order
-
-
-def _to_uint8(image: Image) -> NDArray[np.uint8]:
-    if image.dtype == np.uint8:
-        return image
-    if image.dtype == bool:
-        return image.astype(np.uint8) * 255
-    if image.dtype == np.uint16:
-        return (image // 257).astype(np.uint8)
-    if not np.issubdtype(image.dtype, np.floating):
-        raise ValueError(f"image must hold bytes, 16-bit numbers or floats, got {image.dtype}")
-    if not np.isfinite(image).all():
-        raise ValueError("image must be finite, got NaN or infinity")
-    scale = 255.0 if float(image.max()) <= 1 else 1.0
-    return np.clip(np.rint(image * scale), 0, 255).astype(np.uint8)
-
-
-@contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """Hide what OpenCV's decoders write to standard error; our own message says more."""
-    kept = os.dup(2)
-    with open(os.devnull, "w") as null:
-        os.dup2(null.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 @cache

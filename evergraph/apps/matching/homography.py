@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.features import Detector, Image, ImageFeatures, detect, to_gray
+from evergraph.apps.matching.features import Detector, ImageFeatures, detect
+from evergraph.apps.matching.images import Image, to_gray
 from evergraph.apps.matching.truth import Pair, homography_pair
 from evergraph.extras import require
 

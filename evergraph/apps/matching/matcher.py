@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evergraph.apps.matching.arrangements import (
-    CandidateArrangement,
+    Kind,
+    candidate_network,
     candidate_task,
+    decide,
     graph_batch,
     one_to_one,
+    score,
 )
 from evergraph.apps.matching.candidates import CandidateGraph, Proposal, propose
 from evergraph.apps.matching.features import (
     Detector,
-    Image,
     ImageFeatures,
     canonical_order,
+    check_detector,
     detect,
     features,
-    read_image,
 )
+from evergraph.apps.matching.images import Image, read_image
 from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
 from evergraph.extras import require
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
@@ -40,6 +43,7 @@ cv2 = require("cv2", "matching")
 Array = NDArray[Any]
 SURE = 0.5  # minimum probability of the matches that a fundamental matrix is estimated from
 FEWEST = 16  # inliers that an estimate needs to be used
+SAVED = ("kind", "threshold", "detector", "points")  # in a file, beside network and proposal
 WRONG = 3 * PIXELS  # distance from the epipolar line beyond which a candidate is false
 
 
@@ -73,14 +77,19 @@ def replay_learner(network: FGN, capacity: int = 2000, seed: int = 0) -> Learner
     return Learner(network, Replay(), memory, training, seed, candidate_task())
 
 
+@dataclass
 class Matcher:
-    """Finds the matches of two images.
+    """Finds the matches of two images: detects points, proposes candidates, scores them, decides.
 
-    Args:
-        arrangement: how features become matches.
+    Attributes:
+        kind: of the network.
+        threshold: least probability of a match; None cuts every pair where F1 is expected to be
+            largest, see `best_cut`.
+        proposal: how candidates are proposed.
+        network: scores candidates; a new one if None.
         detector: `sift` or `orb`, for images.
         points: of each image, at the most.
-        learner: of the arrangement's network; `replay_learner` by default.
+        learner: of the network; `replay_learner` from the first pair on if None.
 
     Example:
         >>> from evergraph.apps.matching.sources import photograph
@@ -90,23 +99,26 @@ class Matcher:
         True
     """
 
-    def __init__(
-        self,
-        arrangement: CandidateArrangement,
-        detector: Detector = "sift",
-        points: int = 512,
-        learner: Learner | None = None,
-    ) -> None:
-        self.arrangement, self.detector, self.points = arrangement, detector, points
-        self._learner = learner
+    kind: Kind = "fgn"
+    threshold: float | None = None
+    proposal: Proposal = field(default_factory=Proposal)
+    network: FGN = None  # type: ignore[assignment]
+    detector: Detector = "sift"
+    points: int = 512
+    learner: Learner | None = None
+
+    def __post_init__(self) -> None:
+        """Reject what is no probability and no detector."""
+        if self.threshold is not None and not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold must lie in 0..1, got {self.threshold}")
+        check_detector(self.detector)
+        self.network = self.network or candidate_network(self.kind, self.proposal.neighbors)
 
     @classmethod
     def pretrained(cls, detector: Detector = "sift", points: int = 512) -> Matcher:
         """The matcher that comes with the package: trained on SIFT, good for ORB too."""
-        if detector not in ("sift", "orb"):
-            raise ValueError(f"detector must be sift or orb, got {detector!r}")
         path = files("evergraph.apps.matching") / "fgn.safetensors"
-        return cls(cls.load(Path(str(path))).arrangement, detector, points)
+        return replace(cls.load(Path(str(path))), detector=detector, points=points)
 
     # -- matching ---------------------------------------------------------------------------
 
@@ -144,16 +156,11 @@ class Matcher:
     def _match(self, first: ImageFeatures, second: ImageFeatures) -> Matches:
         """Match so that the order in which points come changes nothing, not even a rounding."""
         order0, order1 = canonical_order(first), canonical_order(second)
-        found = self.arrangement.match(first.take(order0), second.take(order1))
+        graph = propose(first.take(order0), second.take(order1), self.proposal)
+        found = decide(graph, score(self.network, graph), self.threshold)
         return sorted_matches(order0[found.first], order1[found.second], found.confidence)
 
     # -- learning ---------------------------------------------------------------------------
-
-    @property
-    def learner(self) -> Learner:
-        """The learner behind `learn`."""
-        self._learner = self._learner or replay_learner(self.arrangement.network)
-        return self._learner
 
     def learn(self, pair: Pair) -> int:
         """Learn from a pair of frames; returns how many candidates had a label.
@@ -162,15 +169,16 @@ class Matcher:
         nothing, they come from a robust estimate of the geometry from the matches of now; where
         that fails, nothing is learned.
         """
-        graph = propose(pair.first, pair.second, self.arrangement.proposal)
+        graph = propose(pair.first, pair.second, self.proposal)
         if not len(graph):
             return 0
         if pair.truth.judged.any():
             labels = pair.labels(graph.first, graph.second)
         else:
-            labels = verified_labels(pair, graph, self.arrangement.score(graph))
+            labels = verified_labels(pair, graph, score(self.network, graph))
         known = int((labels >= 0).sum())
         if known:
+            self.learner = self.learner or replay_learner(self.network)
             self.learner.observe(graph_batch(graph, labels))
         return known
 
@@ -178,9 +186,10 @@ class Matcher:
 
     def save(self, path: Path | str, extra: dict[str, Any] | None = None) -> None:
         """Write the matcher to a file, without the memory of its stream."""
-        own = {"detector": self.detector, "points": self.points, "extra": extra or {}}
-        tensors = self.arrangement.network.state_dict()
-        write_checkpoint(path, tensors, {**self.arrangement.values(), **own})
+        values = {name: getattr(self, name) for name in SAVED}
+        about = {"arrangement": "candidates", "proposal": asdict(self.proposal)}
+        about |= {**values, "extra": extra or {}}
+        write_checkpoint(path, self.network.state_dict(), about)
 
     @classmethod
     def load(cls, path: Path | str) -> Matcher:
@@ -190,19 +199,19 @@ class Matcher:
         tensors, values = read_checkpoint(path)
         if values.get("arrangement") != "candidates":
             raise CheckpointError(f"{path} is a checkpoint of this program but not a matcher")
-        proposal = Proposal(**values["proposal"])
-        arrangement = CandidateArrangement(values["kind"], values["threshold"], proposal)
-        shapes = {name: part.shape for name, part in arrangement.network.state_dict().items()}
+        own = {name: values[name] for name in SAVED}
+        tool = cls(proposal=Proposal(**values["proposal"]), **own)
+        shapes = {name: part.shape for name, part in tool.network.state_dict().items()}
         if shapes != {name: part.shape for name, part in tensors.items()}:
             raise CheckpointError(
                 f"{path} was trained on other features of candidates; train it again with "
                 "`evergraph match train`"
             )
-        arrangement.network.load_state_dict(tensors)
-        return cls(arrangement, values["detector"], values["points"])
+        tool.network.load_state_dict(tensors)
+        return tool
 
 
-def verified_labels(pair: Pair, graph: CandidateGraph, score: Array) -> Array:
+def verified_labels(pair: Pair, graph: CandidateGraph, probabilities: Array) -> Array:
     """Labels of candidates `(E,)` from geometric verification: 1 true, 0 false, -1 unknown.
 
     A fundamental matrix is estimated from confident matches (MAGSAC). Its inliers are true.
@@ -211,7 +220,7 @@ def verified_labels(pair: Pair, graph: CandidateGraph, score: Array) -> Array:
     of the pair is not used.
     """
     unknown = np.full(len(graph), -1)
-    matches = one_to_one(graph.first, graph.second, score, SURE)
+    matches = one_to_one(graph.first, graph.second, probabilities, SURE)
     if len(matches) < FEWEST:
         return unknown
     cv2.setRNGSeed(0)

@@ -12,17 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.features import (
-    SUFFIXES,
-    Detector,
-    Image,
-    ImageFeatures,
-    detect,
-    list_images,
-    read_image,
-    shrink,
-)
+from evergraph.apps.matching.features import Detector, ImageFeatures, detect
 from evergraph.apps.matching.homography import Views, pairs
+from evergraph.apps.matching.images import SUFFIXES, Image, list_images, read_image, shrink
 from evergraph.apps.matching.tartanair import read_sequence, sequence_pairs, sequences
 from evergraph.apps.matching.truth import Pair, homography_pair, unknown_pair
 from evergraph.extras import require
@@ -85,14 +77,6 @@ def photograph(name: str) -> Image:
 # -- HPatches: folders with images 1 to 6 and homographies H_1_k --------------------------------
 
 
-def hpatches_scenes(root: Path | str) -> list[Path]:
-    """All scene folders in a folder, sorted by path."""
-    found = sorted(path.parent for path in Path(root).rglob("H_1_2"))
-    if not found:
-        raise ValueError(f"expected HPatches' layout, folders with 1.ppm and H_1_2, in {root}")
-    return found
-
-
 def hpatches_pairs(
     scene: Path, short_side: int = 480, points: int = 512, detector: Detector = "sift"
 ) -> Iterator[Pair]:
@@ -149,7 +133,7 @@ def judged_pairs(
     layout = layout_of(folder)
     found: Iterator[Pair]
     if layout == "hpatches":
-        scenes = hpatches_scenes(folder)
+        scenes = sorted(path.parent for path in folder.rglob("H_1_2"))
         found = chain.from_iterable(hpatches_pairs(one, 480, points, detector) for one in scenes)
     elif layout == "tartanair":
         found = chain.from_iterable(

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
-from evergraph.apps.matching.features import Detector, ImageFeatures, detect, read_image, shrink
+from evergraph.apps.matching.features import Detector, ImageFeatures, detect
+from evergraph.apps.matching.images import read_image, shrink
 from evergraph.apps.matching.truth import Pair, Truth
 
 Array = NDArray[Any]
@@ -87,7 +89,7 @@ def read_poses(path: Path, frames: int) -> Array:
         raise ValueError(
             f"{path} must have one line for each of the {frames} images, got {len(lines)} lines"
         )
-    out = np.zeros((frames, 4, 4))
+    out = np.tile(np.eye(4), (frames, 1, 1))
     for number, line in enumerate(lines):
         try:
             values = np.array([float(word) for word in line])
@@ -99,20 +101,8 @@ def read_poses(path: Path, frames: int) -> Array:
                 f"line {number + 1} of {path} must be tx ty tz qx qy qz qw with a quaternion of "
                 f"length 1, got {' '.join(line)!r}"
             )
-        out[number] = pose_matrix(values[:3], values[3:] / length)
-    return out
-
-
-def pose_matrix(position: Array, quaternion: Array) -> Array:
-    """Pose `(4, 4)` from a position and a unit quaternion (x, y, z, w)."""
-    x, y, z, w = quaternion
-    out = np.eye(4)
-    out[:3, :3] = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-        [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-        [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-    ]
-    out[:3, 3] = position
+        out[number, :3, :3] = Rotation.from_quat(values[3:]).as_matrix()
+        out[number, :3, 3] = values[:3]
     return out
 
 

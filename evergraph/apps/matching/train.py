@@ -4,52 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from evergraph.apps.matching.arrangements import (
-    CandidateArrangement,
     Kind,
+    candidate_network,
     candidate_task,
     graph_batch,
 )
 from evergraph.apps.matching.candidates import Proposal, propose
 from evergraph.apps.matching.evaluate import evaluate
-from evergraph.apps.matching.features import list_images, read_image
 from evergraph.apps.matching.homography import Views, album_pairs
+from evergraph.apps.matching.images import list_images, read_image
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import layout_of, photograph, split
 from evergraph.apps.matching.tartanair import sequence_pairs, sequences
 from evergraph.apps.matching.truth import Pair
+from evergraph.checks import check_positive
 from evergraph.learn.learner import Learner
 from evergraph.learn.methods import Finetune
 from evergraph.learn.tasks import Task
 from evergraph.learn.training import Training
 from evergraph.stream.batch import Batch, concatenate
-from evergraph.stream.continuum import Continuum
-from evergraph.stream.schedule import Schedule, shuffled
+from evergraph.stream.schedule import shuffled
 
 Report = Callable[[int], None]
-
-
-@dataclass(frozen=True)
-class PairSource:
-    """Labeled candidate graphs by number; a batch holds all candidates of some of them."""
-
-    batches: Sequence[Batch]
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def batch(self, index: Tensor, task: int = -1, position: int | None = None) -> Batch:
-        """Several graphs side by side in one."""
-        found = concatenate([self.batches[i] for i in index.tolist()])
-        return found if task < 0 else replace(found, task=torch.full_like(found.task, task))
 
 
 @dataclass(frozen=True)
@@ -63,9 +48,7 @@ class Fit:
 
     def __post_init__(self) -> None:
         """Reject what trains nothing."""
-        for name in ("steps", "pairs_per_step"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(steps=self.steps, pairs_per_step=self.pairs_per_step)
 
     @property
     def training(self) -> Training:
@@ -95,11 +78,9 @@ def fit(
     needed = how.steps * how.pairs_per_step
     epochs = -(-needed // len(data))
     order = shuffled(torch.arange(len(data)), np.random.default_rng(seed), epochs)
-    schedule = Schedule.from_groups({"pairs": order[:needed]}, how.pairs_per_step, epochs)
-    stream = Continuum(PairSource(data), schedule, torch.arange(0))
     learner = Learner(network, Finetune(), training=how.training, task=task)  # type: ignore[arg-type]
-    for step, batch in enumerate(stream, start=1):
-        learner.observe(batch)
+    for step, chosen in enumerate(order[:needed].split(how.pairs_per_step), start=1):
+        learner.observe(concatenate([data[i] for i in chosen.tolist()]))
         report(step)
     network.eval()
 
@@ -112,18 +93,19 @@ def train_on(
     views: Views,
     seed: int,
     report: Report = lambda step: None,
+    **changes: Any,
 ) -> tuple[Matcher, dict[str, Any]]:
-    """A matcher from labeled candidates, and its F1 on other pairs."""
+    """A matcher from labeled candidates, and its F1 on other pairs; changes are the network's."""
     start = time.process_time()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        arrangement = CandidateArrangement(kind)
-    fit(arrangement.network, data, how, seed, report=report)
-    tool = Matcher(arrangement, views.detector, 2 * views.points)
+        network = candidate_network(kind, **changes)
+    fit(network, data, how, seed, report=report)
+    tool = Matcher(kind, network=network, detector=views.detector, points=2 * views.points)
     return tool, {
         "validation_f1": evaluate(valid, tool.match_pair)["f1"],
         "train_seconds": time.process_time() - start,
-        "parameters": sum(p.numel() for p in arrangement.network.parameters()),
+        "parameters": sum(p.numel() for p in network.parameters()),
     }
 
 

@@ -6,9 +6,9 @@ once per pair of features, in a buffer that stays in the processor's cache. Arra
 together share one buffer, side by side (`[x | m]`): the compiler proves that two buffers do not
 overlap before it uses vector instructions, and gives up on more than a few.
 
-Axes: P planes, R rows, F features. An array with planes is given as all its rows `(*, F)`, and with
-them a triple of where they are: how many rows follow each other (the channels of an item), how
-many lie from one item to the next, and how many from one plane to the next.
+Axes: P planes, R rows, F features, at least 4. An array with planes is given as all its rows
+`(P * R, F)`, and with them a triple, its place: how many rows follow each other (the channels of an
+item), how many lie from one item to the next, and how many from one plane to the next.
 
 `normalization` is 0 none, 1 row, 2 column, 3 symmetric, and Â = diag(l) A diag(r) with l and r from
 the degrees of A, which is symmetric. Serial and without the GIL, like the other compiled loops of
@@ -23,86 +23,81 @@ from numba import njit
 from evergraph.feature_graph.compiled.support import JIT
 
 LANES = 128
+FEWEST = 4  # features that the loops take
 
 
 @njit(**JIT)
-def _load(source, place, first, count, tile, to, shift):
-    """Rows `first...` of source into lanes `shift...` of to; spare lanes are 0.
+def _copy_four(source, at, to, k):
+    """Four numbers in a row: the compiler has a vector instruction for a known width.
 
-    Four features at a time by way of the tile, `(4 LANES,)`: the compiler has vector instructions
-    for steps of a known width. The last four may have been among those before. Unsigned indices
-    spare it the question whether they count from the end.
+    Unsigned indices spare it the question whether they count from the end.
     """
-    features, flat = source.shape[1], source.reshape(-1)
-    channels, step, begin = place
-    begin = (begin + first // channels * step + first % channels) * features
-    jump = np.uint64((step - channels) * features)
+    at, k = np.uint64(at), np.uint64(k)
     one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+    v0, v1, v2, v3 = source[at], source[at + one], source[at + two], source[at + three]
+    to[k] = v0
+    to[k + one] = v1
+    to[k + two] = v2
+    to[k + three] = v3
+
+
+@njit(**JIT)
+def _row_numbers(count, place):
+    """Where the rows of the first plane are, `(R,)`."""
+    channels, step, _ = place
+    out = np.empty(count, np.int64)
+    for item in range(count // channels):
+        for c in range(channels):
+            out[item * channels + c] = item * step + c
+    return out
+
+
+@njit(**JIT)
+def _load(source, where, begin, tile, to, shift):
+    """Rows `begin + where` of source into lanes `shift...` of to; spare lanes are 0.
+
+    Four features at a time by way of the tile, `(4 LANES,)`; the last four may have been among
+    those before.
+    """
+    features, flat, count = source.shape[1], source.reshape(-1), where.shape[0]
     tile[4 * count :] = 0
     for start in range(0, features, 4):
-        i = max(min(start, features - 4), 0)
-        at, k, channel = np.uint64(begin + i), np.uint64(0), first % channels
-        for _ in range(count):
-            if features < 4:
-                for j in range(features):
-                    tile[k + np.uint64(j)] = flat[at + np.uint64(j)]
-            else:
-                v0, v1, v2, v3 = flat[at], flat[at + one], flat[at + two], flat[at + three]
-                tile[k] = v0
-                tile[k + one] = v1
-                tile[k + two] = v2
-                tile[k + three] = v3
-            at, k, channel = at + np.uint64(features), k + np.uint64(4), channel + 1
-            if channel == channels:
-                at, channel = at + jump, 0
-        if features < 4:
-            for j in range(features):
-                for lane in range(LANES):
-                    to[j, shift + lane] = tile[4 * lane + j]
-        else:
-            t0, t1, t2, t3 = to[i], to[i + 1], to[i + 2], to[i + 3]
-            for lane in range(LANES):
-                t0[shift + lane] = tile[4 * lane]
-                t1[shift + lane] = tile[4 * lane + 1]
-                t2[shift + lane] = tile[4 * lane + 2]
-                t3[shift + lane] = tile[4 * lane + 3]
+        i = min(start, features - 4)
+        base = begin * features + i
+        for n in range(count):
+            _copy_four(flat, where[n] * features + base, tile, 4 * n)
+        t0, t1, t2, t3 = to[i], to[i + 1], to[i + 2], to[i + 3]
+        for lane in range(LANES):
+            t0[shift + lane] = tile[4 * lane]
+            t1[shift + lane] = tile[4 * lane + 1]
+            t2[shift + lane] = tile[4 * lane + 2]
+            t3[shift + lane] = tile[4 * lane + 3]
 
 
 @njit(**JIT)
-def _store(source, shift, tile, to, place, first, count):
-    """Lanes `shift...` of source into rows `first...` of to: `_load` in reverse."""
+def _store(source, shift, tile, to, where, begin):
+    """Lanes `shift...` of source into rows `begin + where` of to: `_load` in reverse."""
     features, flat = to.shape[1], to.reshape(-1)
-    channels, step, begin = place
-    begin = (begin + first // channels * step + first % channels) * features
-    jump = np.uint64((step - channels) * features)
-    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
     for start in range(0, features, 4):
-        i = max(min(start, features - 4), 0)
-        if features < 4:
-            for j in range(features):
-                for lane in range(LANES):
-                    tile[4 * lane + j] = source[j, shift + lane]
-        else:
-            s0, s1, s2, s3 = source[i], source[i + 1], source[i + 2], source[i + 3]
-            for lane in range(LANES):
-                tile[4 * lane] = s0[shift + lane]
-                tile[4 * lane + 1] = s1[shift + lane]
-                tile[4 * lane + 2] = s2[shift + lane]
-                tile[4 * lane + 3] = s3[shift + lane]
-        at, k, channel = np.uint64(begin + i), np.uint64(0), first % channels
-        for _ in range(count):
-            if features < 4:
-                for j in range(features):
-                    flat[at + np.uint64(j)] = tile[k + np.uint64(j)]
-            else:
-                v0, v1, v2, v3 = tile[k], tile[k + one], tile[k + two], tile[k + three]
-                flat[at] = v0
-                flat[at + one] = v1
-                flat[at + two] = v2
-                flat[at + three] = v3
-            at, k, channel = at + np.uint64(features), k + np.uint64(4), channel + 1
-            if channel == channels:
-                at, channel = at + jump, 0
+        i = min(start, features - 4)
+        s0, s1, s2, s3 = source[i], source[i + 1], source[i + 2], source[i + 3]
+        for lane in range(LANES):
+            tile[4 * lane] = s0[shift + lane]
+            tile[4 * lane + 1] = s1[shift + lane]
+            tile[4 * lane + 2] = s2[shift + lane]
+            tile[4 * lane + 3] = s3[shift + lane]
+        base = begin * features + i
+        for n in range(where.shape[0]):
+            _copy_four(tile, 4 * n, flat, where[n] * features + base)
+
+
+@njit(**JIT)
+def _scale(source, factor, to):
+    """`to = source * factor`, lane by lane."""
+    for i in range(to.shape[0]):
+        here, s, there = source[i], factor[i], to[i]
+        for lane in range(LANES):
+            there[lane] = here[lane] * s[lane]
 
 
 @njit(**JIT)
@@ -189,46 +184,40 @@ def _plain(xm, zy):
 
 
 @njit(**JIT)
-def propagate(x, m, m_at, z, own, normalization, planes, out, out_at):
+def propagate(x, m, m_place, z, own, normalization, planes, out, out_place):
     """`Â z` for x and z `(R, F)` and the planes of m into those of out.
 
     With `own`, z is x, whatever is given in its place.
     """
-    rows, features = x.shape
-    xm = np.empty((features, 2 * LANES), x.dtype)
-    zy = np.empty((features, 2 * LANES), x.dtype)
+    count, features = x.shape
+    rows = np.arange(count)
+    m_rows, out_rows = _row_numbers(count, m_place), _row_numbers(count, out_place)
+    xm, zy = np.empty((features, 2 * LANES), x.dtype), np.empty((features, 2 * LANES), x.dtype)
     roots = np.empty((features * (features - 1) // 2, LANES), x.dtype)
     small = np.empty((5, features, LANES), x.dtype)
-    diagonal, right, y, scale, ones = small[0], small[1], small[2], small[3], small[4]
+    diagonal, scale, ones, right, y = small[0], small[1], small[2], small[3], small[4]
+    tile = np.empty(4 * LANES, x.dtype)
     ones[:] = 1
     left_scale = scale if normalization == 1 or normalization == 3 else ones
     right_scale = scale if normalization >= 2 else ones
-    tile = np.empty(4 * LANES, x.dtype)
-    for first in range(0, rows, LANES):
-        count = min(LANES, rows - first)
-        _load(x, (rows, rows, 0), first, count, tile, xm, 0)
+    for first in range(0, count, LANES):
+        block = slice(first, first + LANES)
+        _load(x, rows[block], 0, tile, xm, 0)
         if own:
             zy[:, :LANES] = xm[:, :LANES]
         else:
-            _load(z, (rows, rows, 0), first, count, tile, zy, 0)
+            _load(z, rows[block], 0, tile, zy, 0)
         for p in range(planes):
-            _load(m, (m_at[0], m_at[1], p * m_at[2]), first, count, tile, xm, LANES)
-            to = (out_at[0], out_at[1], p * out_at[2])
+            _load(m, m_rows[block], p * m_place[2], tile, xm, LANES)
             if normalization == 0:
                 _plain(xm, zy)
-                _store(zy, LANES, tile, out, to, first, count)
+                _store(zy, LANES, tile, out, out_rows[block], p * out_place[2])
                 continue
             _adjacency(xm, normalization, roots, diagonal, scale)
-            for i in range(features):
-                here, s, there = zy[i], right_scale[i], right[i]
-                for lane in range(LANES):
-                    there[lane] = here[lane] * s[lane]
+            _scale(zy, right_scale, right)
             _product(roots, diagonal, right, y)
-            for i in range(features):
-                here, s = y[i], left_scale[i]
-                for lane in range(LANES):
-                    here[lane] *= s[lane]
-            _store(y, 0, tile, out, to, first, count)
+            _scale(y, left_scale, right)
+            _store(right, 0, tile, out, out_rows[block], p * out_place[2])
 
 
 @njit(**JIT)
@@ -276,43 +265,40 @@ def _adjacency_backward(xm, roots, diagonal, zhd, gxm):
 
 
 @njit(**JIT)
-def propagate_backward(x, m, m_at, z, own, normalization, planes, grad, grad_at, gx, gm, gm_at, gz):
+def propagate_backward(x, m, m_place, z, own, normalization, planes, grad, out_place, gx, gm, gz):
     """Gradients of `propagate`, from the planes of grad: gx and gz `(R, F)` and the planes of gm.
 
     With `own`, gx is the gradient to x in both places and gz is left as it is.
     """
-    rows, features = x.shape
-    half = x.dtype.type(0.5)
+    count, features = x.shape
+    half, rows = x.dtype.type(0.5), np.arange(count)
+    m_rows, out_rows = _row_numbers(count, m_place), _row_numbers(count, out_place)
     xm, gxm = np.empty((features, 2 * LANES), x.dtype), np.empty((features, 2 * LANES), x.dtype)
     zhd = np.empty((features, 3 * LANES), x.dtype)
     roots = np.empty((features * (features - 1) // 2, LANES), x.dtype)
     small = np.empty((10, features, LANES), x.dtype)
-    diagonal, scale, ones, right, h = small[0], small[1], small[2], small[3], small[4]
-    y, gr, given, arriving, total = small[5], small[6], small[7], small[8], small[9]
-    ones[:] = 1
-    left_scale = scale if normalization == 1 or normalization == 3 else ones
-    right_scale = scale if normalization >= 2 else ones
     tile = np.empty(4 * LANES, x.dtype)
-    for first in range(0, rows, LANES):
-        count = min(LANES, rows - first)
-        _load(x, (rows, rows, 0), first, count, tile, xm, 0)
+    diagonal, scale, ones, given, right = small[0], small[1], small[2], small[3], small[4]
+    y, h, gr, arriving, total = small[5], small[6], small[7], small[8], small[9]
+    ones[:] = 1
+    scales_left, scales_right = normalization == 1 or normalization == 3, normalization >= 2
+    left_scale, right_scale = scale if scales_left else ones, scale if scales_right else ones
+    for first in range(0, count, LANES):
+        block = slice(first, first + LANES)
+        _load(x, rows[block], 0, tile, xm, 0)
         if own:
             given[:] = xm[:, :LANES]
         else:
-            _load(z, (rows, rows, 0), first, count, tile, given, 0)
+            _load(z, rows[block], 0, tile, given, 0)
         gxm[:] = 0
         total[:] = 0
         for p in range(planes):
-            _load(m, (m_at[0], m_at[1], p * m_at[2]), first, count, tile, xm, LANES)
-            at = (grad_at[0], grad_at[1], p * grad_at[2])
-            _load(grad, at, first, count, tile, arriving, 0)
+            _load(m, m_rows[block], p * m_place[2], tile, xm, LANES)
+            _load(grad, out_rows[block], p * out_place[2], tile, arriving, 0)
             _adjacency(xm, normalization, roots, diagonal, scale)
-            for i in range(features):
-                for lane in range(LANES):
-                    right[i, lane] = given[i, lane] * right_scale[i, lane]
-                for lane in range(LANES):
-                    h[i, lane] = arriving[i, lane] * left_scale[i, lane]
-            if normalization == 1 or normalization == 3:  # where l depends on the degrees
+            _scale(given, right_scale, right)
+            _scale(arriving, left_scale, h)
+            if scales_left:  # where l depends on the degrees
                 _product(roots, diagonal, right, y)
             _product(roots, diagonal, h, gr)
             for i in range(features):
@@ -335,11 +321,11 @@ def propagate_backward(x, m, m_at, z, own, normalization, planes, grad, grad_at,
                         gs = gr[i, lane] * given[i, lane] + arriving[i, lane] * y[i, lane]
                         d[lane] = -half * gs * s[lane] * s[lane] * s[lane]
             _adjacency_backward(xm, roots, diagonal, zhd, gxm)
-            _store(gxm, LANES, tile, gm, (gm_at[0], gm_at[1], p * gm_at[2]), first, count)
+            _store(gxm, LANES, tile, gm, m_rows[block], p * m_place[2])
         if own:
             for i in range(features):
                 for lane in range(LANES):
                     gxm[i, lane] += total[i, lane]
         else:
-            _store(total, 0, tile, gz, (rows, rows, 0), first, count)
-        _store(gxm, 0, tile, gx, (rows, rows, 0), first, count)
+            _store(total, 0, tile, gz, rows[block], 0)
+        _store(gxm, 0, tile, gx, rows[block], 0)

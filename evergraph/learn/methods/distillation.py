@@ -115,7 +115,7 @@ class DER(Method):
     @torch.no_grad()
     def _remember(self, learner: Learner, batch: Batch) -> None:
         assert learner.memory is not None
-        kept = {int(item.node[0]) for item in learner.memory.items}
+        kept = set(learner.memory.node.tolist())
         learner.model.eval()
         for node, output in zip(batch.node.tolist(), learner.model(batch), strict=True):
             if node in kept:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from evergraph.learn.learner import Learner, Method
 from evergraph.learn.training import gradients
-from evergraph.stream.batch import Batch, concatenate
+from evergraph.stream.batch import Batch
 
 
 @dataclass
@@ -46,13 +46,13 @@ class GEM(Method):
 
     def _groups(self, learner: Learner) -> list[Batch]:
         assert learner.memory is not None
-        members: dict[int, list[Batch]] = {}
-        for item in learner.memory.items:
-            members.setdefault(learner.task.groups(item.target)[0], []).append(item)
+        members: dict[int, list[int]] = {}
+        for position, group in enumerate(learner.task.groups(learner.memory.target)):
+            members.setdefault(group, []).append(position)
         groups = []
-        for items in members.values():
-            chosen = learner.rng.permutation(len(items))[: self.sample].tolist()
-            groups.append(concatenate([items[i] for i in chosen]))
+        for positions in members.values():
+            chosen = learner.rng.permutation(positions)[: self.sample]
+            groups.append(learner.memory.batch(chosen))
         return groups
 
 

@@ -624,8 +624,8 @@ def test_a_lesson_may_be_named_and_may_be_a_folder(tmp_path):
     refused = invoke("action", "learn", model, more)
     assert refused.exit_code == 2
     assert "x-ann.csv has rows without an activity" in " ".join(refused.output.split())
-    for lesson, count in ((more / "x-ann.csv", 1), (more, 2)):
-        told = invoke("action", "learn", model, lesson, "--activity", "jump", "--json")
+    for lesson, count in ((more / "x-ann.csv", 1), (more, 2)):  # the signals of walk and run
+        told = invoke("action", "learn", model, lesson, "--activity", "jump", "--force", "--json")
         assert told.exit_code == 0, told.output
         found = json.loads(told.stdout)
         assert (found["recordings"], found["activities"]) == (count, ["run", "walk", "jump"])

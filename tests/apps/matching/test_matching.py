@@ -1,7 +1,13 @@
 """Candidates, decisions, networks and the matcher: oracles, laws and bad input."""
 
+import json
 import math
+import struct
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
+from zlib import compress, crc32
 
 import cv2
 import numpy as np
@@ -13,7 +19,6 @@ from evergraph.apps.matching import evaluate as baselines
 from evergraph.apps.matching.arrangements import (
     KINDS,
     SHAPE,
-    CandidateArrangement,
     best_cut,
     candidate_network,
     candidate_task,
@@ -23,7 +28,8 @@ from evergraph.apps.matching.arrangements import (
 )
 from evergraph.apps.matching.candidates import NAMES, NUM_FEATURES, Proposal, propose
 from evergraph.apps.matching.evaluate import areas, evaluate, judge
-from evergraph.apps.matching.features import canonical_order, detect, features, read_image, to_gray
+from evergraph.apps.matching.features import canonical_order, detect, features
+from evergraph.apps.matching.images import SUFFIXES, header_size, read_image, to_gray
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.truth import Matches
 from evergraph.feature_graph import feature_adjacency, propagate
@@ -38,7 +44,7 @@ def graph_of(points=40, **changes):
 
 
 def matcher(**changes):
-    return Matcher(CandidateArrangement("fgn", **changes))
+    return Matcher("fgn", **changes)
 
 
 # -- candidates ---------------------------------------------------------------------------------
@@ -52,6 +58,25 @@ def test_candidates_are_the_most_similar_points():
         assert graph.second[graph.first == point].tolist() == best
         column = graph.features[graph.first == point, NAMES.index("similarity")]
         assert column == pytest.approx([similarity[j] for j in best], abs=1e-5)
+
+
+def test_of_equally_similar_points_the_earlier_ones_are_proposed():
+    first, second = random_features(20), random_features(30, seed=1)
+    alike = replace(second, descriptors=np.repeat(first.descriptors[:6], 5, axis=0))
+    graph = propose(first, alike, Proposal(candidates=3, guided=0))
+    similarity = first.descriptors @ alike.descriptors.T
+    expected = np.argsort(-similarity, axis=1, kind="stable")[:, :3]
+    assert graph.second.reshape(-1, 3).tolist() == expected.tolist()
+    column = graph.features[:, NAMES.index("column ratio")].reshape(-1, 3)
+    for i, j in np.ndindex(*expected.shape):  # against the best other row of its column
+        near, far = (
+            np.sqrt(max(2 - 2 * s, 1e-4))
+            for s in (
+                similarity[i, expected[i, j]],
+                np.delete(similarity[:, expected[i, j]], i).max(),
+            )
+        )
+        assert column[i, j] == pytest.approx(np.clip(near / far - 1, -1, 2), abs=1e-4)
 
 
 def agreement(first, second, a, b, graph, how):
@@ -292,6 +317,28 @@ def test_neighbors_in_any_order():
         assert torch.allclose(network(batch), other, atol=1e-5)
 
 
+def test_the_scale_of_gcn_is_what_the_search_found():
+    path = Path(__file__).parents[3] / "results/searches.json"
+    trials = json.loads(path.read_text())["searches"]["matching"]["trials"]
+    means = [np.mean(trial["validation_f1"]) for trial in trials]
+    assert [trial["validation_mean"] for trial in trials] == pytest.approx(means)
+    chosen = tuple(trials[int(np.argmax(means))]["settings"]["message_scale"])
+    assert candidate_network("gcn").blocks[0].scale == chosen
+
+
+def test_a_message_is_scaled_before_and_after_v():
+    batch = graph_batch(graph_of(12)[0])
+    for kind in ("gcn", "fgn"):
+        network = candidate_network(kind, message_scale=(3.0, 0.5))
+        plain = candidate_network(kind, message_scale=(1.0, 1.0))
+        plain.load_state_dict(network.state_dict())
+        with torch.no_grad():
+            for block in plain.blocks:
+                block.value.weight *= 1.5
+                block.value.bias *= 0.5
+        assert torch.allclose(network(batch), plain(batch), atol=1e-5)
+
+
 def test_networks_refuse_what_they_cannot_be():
     with pytest.raises(ValueError, match="kind must be one of fgn, gcn, gat, mlp, got 'gin'"):
         candidate_network("gin")
@@ -426,10 +473,85 @@ def test_images_that_cannot_be(image, message):
         detect(image)
 
 
+def claiming(width, height, depth=8):
+    """A PNG of a few bytes whose header claims a size."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, depth, 2, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", compress(b"")), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
+
+
+@pytest.mark.parametrize("side", [60_000, 10_001])
+def test_a_header_that_claims_too_many_pixels(side, tmp_path):
+    path = tmp_path / "large.png"
+    path.write_bytes(claiming(side, side))
+    message = f"at most 100,000,000 pixels, got {side:,} × {side:,} .*; scale the image down"
+    with pytest.raises(ValueError, match=message):
+        read_image(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_sizes_are_read_from_the_header(suffix):
+    image = np.zeros((7, 300), np.uint8) if suffix == ".pgm" else np.zeros((7, 300, 3), np.uint8)
+    data = cv2.imencode(suffix, image)[1].tobytes()
+    assert header_size(data) == (300, 7)
+    for end in range(0, min(len(data), 400), 3):
+        assert header_size(data[:end]) in (None, (300, 7))
+
+
+def test_sizes_of_rarer_headers():
+    color = np.random.default_rng(0).integers(0, 256, (40, 300, 3), np.uint8)
+    for quality in (20, 101):  # lossy and lossless
+        webp = cv2.imencode(".webp", color, [cv2.IMWRITE_WEBP_QUALITY, quality])[1].tobytes()
+        assert header_size(webp) == (300, 40)
+    alpha = b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\x10\0\0\0" + bytes([43, 1, 0, 39, 0, 0])
+    assert header_size(alpha) == (300, 40)
+    big_endian = struct.pack(">4sIH", b"MM\0*", 8, 2)
+    big_endian += struct.pack(">HHIHxx", 256, 3, 1, 300) + struct.pack(">HHII", 257, 4, 1, 40)
+    assert header_size(big_endian) == (300, 40)
+    assert header_size(b"BM" + bytes(12) + struct.pack("<IHH", 12, 300, 40)) == (300, 40)
+    assert header_size(b"BM" + bytes(12) + struct.pack("<Iii", 40, 300, -40)) == (300, 40)
+    assert header_size(b"P6\n# a comment\n300\n# 7\n40\n255\n") == (300, 40)
+    progressive = cv2.imencode(".jpg", color, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+    padded = progressive[:2] + b"\xff\xe1\x00\x09\xff\xc0\x00\x11\x08\x01\x01\xff" + progressive[2:]
+    assert header_size(padded) == (300, 40)  # a frame inside another segment does not count
+
+
+def test_many_threads_may_read_at_once(tmp_path):
+    good, bad = tmp_path / "good.png", tmp_path / "bad.png"
+    cv2.imwrite(str(good), texture())
+    bad.write_bytes(good.read_bytes()[:-5])
+    code = (
+        "import os, sys\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from evergraph.apps.matching.images import read_image\n"
+        "def read(path):\n"
+        "    try:\n"
+        "        return read_image(path).shape\n"
+        "    except ValueError:\n"
+        "        os.write(2, b'.')\n"
+        "with ThreadPoolExecutor(4) as pool:\n"
+        "    found = list(pool.map(read, sys.argv[1:] * 100))\n"
+        "assert found == [(96, 96), None] * 100\n"
+        "os.write(2, b'end')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, good, bad], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "." * 100 + "end"
+
+
 def test_files_that_are_no_images(tmp_path):
     with pytest.raises(ValueError, match="must be a file that exists"):
         read_image(tmp_path / "none.png")
-    for content in (b"", b"not a picture", cv2.imencode(".png", texture())[1].tobytes()[:40]):
+    with pytest.raises(ValueError, match="must be a file that exists"):
+        read_image(tmp_path)
+    whole = [cv2.imencode(suffix, texture())[1].tobytes() for suffix in (".png", ".jpg", ".bmp")]
+    cut = [data[:size] for data in whole for size in (10, 40, len(data) // 2)]
+    for content in (b"", b"not a picture", b"\x7fELF" * 99, claiming(0, 5), claiming(64, 64), *cut):
         path = tmp_path / "broken.png"
         path.write_bytes(content)
         with pytest.raises(ValueError, match="empty, truncated or no picture"):

@@ -1,6 +1,9 @@
 """The commands: what they write, what they print, and how they complain."""
 
 import json
+import os
+import subprocess
+import sys
 
 import cv2
 import numpy as np
@@ -100,6 +103,19 @@ def test_complaints_are_one_line(arguments, message):
     assert "Traceback" not in shown.output
 
 
+@pytest.mark.parametrize("kept", [0, 50, -8])
+def test_a_broken_image_is_one_line_of_the_program(kept, images, tmp_path):
+    path = tmp_path / "broken.png"
+    path.write_bytes((images / "a.png").read_bytes()[:kept])
+    command = [sys.executable, "-m", "evergraph", "match", "pair", path, path, "--out", tmp_path]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "999"}
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "the file is empty, truncated or no picture" in done.stderr
+
+
 def test_a_truncated_matcher_is_refused(images, tmp_path):
     path = tmp_path / "broken.safetensors"
     path.write_bytes(b"\x10\x00")
@@ -147,7 +163,7 @@ def test_train_then_evaluate(images, rendered, tmp_path):
 
 
 def test_render_writes_every_category(tmp_path):
-    shown = call(render.main, tmp_path, "--sequences", 1, "--frames", 2, "--width", 32)
+    shown = call(render.write_sequences, tmp_path, "--sequences", 1, "--frames", 2, "--width", 32)
     assert shown.exit_code == 0, shown.output
     found = sorted(p.parent.name for p in tmp_path.glob("*/Easy"))
     assert len(found) == 4
@@ -202,3 +218,15 @@ def test_compare_small(tmp_path):
     assert shown.exit_code == 0, shown.output
     cells = json.loads(shown.stdout)["cells"]
     assert {"test", "method", "precision", "recall", "f1", "runs", "train_seconds"} <= set(cells[0])
+
+
+@pytest.mark.slow
+def test_the_search_keeps_what_others_found(tmp_path):
+    path = tmp_path / "searches.json"
+    path.write_text('{"schema": 2, "searches": {"other": 1}}')
+    shown = call(compare.main, "--small", "--seeds", 1, "--search", path)
+    assert shown.exit_code == 0, shown.output
+    kept = json.loads(path.read_text())["searches"]
+    assert kept["other"] == 1
+    scales = [trial["settings"]["message_scale"] for trial in kept["matching"]["trials"]]
+    assert sorted(scales) == [[1.0, 1.0], [1.0, 6.0], [6.0, 1.0]]

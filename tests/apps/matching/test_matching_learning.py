@@ -1,20 +1,17 @@
 """What learns: training, learning from a stream, geometry as a teacher, the paper's arrangement."""
 
-import ast
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from matching_pairs import easy_pair, random_features, texture
 
-import evergraph.apps.matching as package
 from evergraph.apps.matching.arrangements import (
-    CandidateArrangement,
     candidate_network,
     candidate_task,
     graph_batch,
+    score,
 )
 from evergraph.apps.matching.candidates import propose
 from evergraph.apps.matching.evaluate import evaluate
@@ -23,7 +20,7 @@ from evergraph.apps.matching.matcher import (
     epipolar_distance,
     verified_labels,
 )
-from evergraph.apps.matching.train import Fit, PairSource, examples, fit
+from evergraph.apps.matching.train import Fit, examples, fit
 from evergraph.apps.matching.truth import unknown_pair
 from evergraph.evaluate.run import run
 from evergraph.feature_graph import feature_adjacency, normalize, propagate, sgnroot
@@ -32,6 +29,7 @@ from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import METHODS, Finetune, Replay
 from evergraph.learn.training import Training
+from evergraph.stream.batch import concatenate
 from experiments import matching_table7 as table7
 from experiments.matching import aggregate
 from experiments.matching_paper import (
@@ -41,7 +39,14 @@ from experiments.matching_paper import (
     labeled_points,
     point_batch,
 )
-from experiments.matching_stream import Stream, domain_continuum, f1_by_domain, new_learner, page
+from experiments.matching_stream import (
+    DomainSource,
+    Stream,
+    domain_continuum,
+    f1_by_domain,
+    new_learner,
+    page,
+)
 
 
 def hard_pairs(count, start=0):
@@ -53,7 +58,7 @@ def trained():
     """A trained network, and its loss on the training pairs before and after."""
     torch.manual_seed(0)
     network, data, losses = candidate_network("fgn"), examples(hard_pairs(12)), []
-    whole = PairSource(data).batch(torch.arange(len(data)))
+    whole = concatenate(data)
     steps = []
     for part in (0, 1):
         with torch.no_grad():
@@ -67,7 +72,7 @@ def trained():
 def test_training_learns(trained):
     network, losses = trained
     assert losses[1] < 0.5 * losses[0]
-    tool = Matcher(CandidateArrangement(network=network))
+    tool = Matcher(network=network)
     assert evaluate(hard_pairs(6, 100), tool.match_pair)["f1"] > 0.8
 
 
@@ -84,7 +89,7 @@ def test_the_same_seed_trains_the_same_network():
 def test_graphs_side_by_side_stay_apart():
     parts = examples(hard_pairs(3))
     network = candidate_network("gat")
-    together = PairSource(parts).batch(torch.arange(3), task=2)
+    together = DomainSource(parts, []).batch(torch.arange(3), task=2)
     assert isinstance(together.neighbors, Linked)
     assert together.task.unique().tolist() == [2]
     alone = torch.cat([network(part) for part in parts])
@@ -101,15 +106,15 @@ def test_training_on_nothing_is_refused():
 # -- the stream ---------------------------------------------------------------------------------
 
 
-def online(arrangement, capacity=200):
+def online(tool, capacity=200):
     training = Training(optimizer="adam", lr=3e-3, steps=2, replay_batches=1, replay_batch_size=64)
     parts = (Replay(), Reservoir(capacity), training, 0, candidate_task())
-    return Matcher(arrangement, learner=Learner(arrangement.network, *parts))
+    return replace(tool, learner=Learner(tool.network, *parts))
 
 
 def test_a_stream_teaches_with_bounded_memory():
     torch.manual_seed(3)  # weights that know nothing: others happen to match easy pairs
-    tool = online(CandidateArrangement("fgn"))
+    tool = online(Matcher("fgn"))
     fresh = hard_pairs(4, 200)
     before = evaluate(fresh, tool.match_pair)["f1"]
     for pair in hard_pairs(14):
@@ -120,7 +125,7 @@ def test_a_stream_teaches_with_bounded_memory():
 
 
 def test_a_stream_of_one_label_only():
-    tool = online(CandidateArrangement("mlp"))
+    tool = online(Matcher("mlp"))
     pair = easy_pair(20)
     far = replace(pair, truth=replace(pair.truth, forward=pair.truth.forward + 500))
     assert tool.learn(far) > 0  # nothing is true here, and the classes stay what they are
@@ -144,7 +149,7 @@ def test_candidates_without_a_label_teach_nothing_and_are_not_kept():
     network, task = candidate_network(), candidate_task()
     few = batch.select(known)
     assert torch.allclose(task.loss(network(batch), batch), task.loss(network(few), few))
-    tool = online(CandidateArrangement(), 1000)
+    tool = online(Matcher(), 1000)
     assert tool.learn(pair) == len(known)
     items = tool.learner.memory.items
     assert len(items) == len(known)
@@ -166,10 +171,9 @@ def test_every_method_learns_from_whole_graphs(method):
 
 def test_geometry_teaches_what_truth_would(trained):
     network, _ = trained
-    arrangement = CandidateArrangement(network=network)
     pair = easy_pair(80, seed=300, noise=0.6)
     graph = propose(pair.first, pair.second)
-    labels = verified_labels(pair, graph, arrangement.score(graph))
+    labels = verified_labels(pair, graph, score(network, graph))
     truth = pair.labels(graph.first, graph.second)
     known = labels >= 0
     assert known.mean() > 0.5
@@ -179,7 +183,7 @@ def test_geometry_teaches_what_truth_would(trained):
 
 def test_without_truth_geometry_is_the_teacher(trained):
     network, _ = trained
-    tool = online(CandidateArrangement(network=network))
+    tool = online(Matcher(network=network))
     pair = easy_pair(80, seed=301, noise=0.5)
     blind = unknown_pair(pair.first, pair.second, pair.size)
     assert tool.learn(blind) > 50
@@ -229,11 +233,10 @@ def test_a_stream_over_domains_tells_what_was_forgotten():
 
 
 def test_methods_without_memory_need_none():
-    arrangement, how = CandidateArrangement("gat"), Training(optimizer="adam", lr=1e-3, steps=1)
-    learner = Learner(arrangement.network, Finetune(), None, how, task=candidate_task())
-    tool = Matcher(arrangement, learner=learner)
+    tool, how = Matcher("gat"), Training(optimizer="adam", lr=1e-3, steps=1)
+    tool.learner = Learner(tool.network, Finetune(), None, how, task=candidate_task())
     assert tool.learn(easy_pair(12)) > 0
-    assert Reservoir(3).items == []
+    assert list(Reservoir(3).items) == []
 
 
 # -- the paper's arrangement --------------------------------------------------------------------
@@ -392,30 +395,6 @@ def test_cells_of_seeds_become_one():
     (cell,) = aggregate(cells)
     assert (cell["precision"], cell["f1"], cell["runs"]) == (0.5, 0.4, 2)
     assert cell["f1_sd"] == pytest.approx(np.std([0.3, 0.5], ddof=1))
-
-
-# -- the shape of the package -------------------------------------------------------------------
-
-ORDER = [
-    ["features"],
-    ["candidates", "truth"],
-    ["homography", "tartanair", "evaluate", "arrangements"],
-    ["sources", "matcher"],
-    ["train"],
-]
-
-
-def test_files_of_the_package_build_on_those_before():
-    folder = Path(package.__file__).parent
-    rank = {name: place for place, group in enumerate(ORDER) for name in group}
-    assert {p.stem for p in folder.glob("*.py")} - {"__init__"} == set(rank)
-    for path in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                inner = node.module.removeprefix("evergraph.apps.matching").strip(".")
-                if "apps.matching" in node.module:
-                    for name in [inner] if inner else [alias.name for alias in node.names]:
-                        assert rank[name] < rank[path.stem], f"{path.stem} imports {name}"
 
 
 def test_texture_has_points():

@@ -1,0 +1,135 @@
+"""What safety costs: transactions against bare steps, and learning while eight threads predict.
+
+Both sides of a ratio learn the same batches in turns, in one run. A stream with the sizes of Cora
+is generated if Cora is not at hand.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from evergraph.cli.console import AsJson, DataRoot, Out, progress, publish, table_of
+from evergraph.datasets import DatasetNotFound, load
+from evergraph.evaluate.config import Config, build
+from evergraph.evaluate.evidence import provenance
+from evergraph.graph import Dataset
+from evergraph.learn import Learner
+from evergraph.stream.batch import Batch
+
+METHODS = ("finetune", "replay", "gem", "der", "lwf", "ewc", "analytic")
+READERS = 8
+
+
+def transactions(dataset: Dataset, method: str, batches: int) -> dict[str, Any]:
+    """CPU time of `observe` over that of the same steps without a way back."""
+    stream, safe = build(Config(dataset=dataset.name, method=method), dataset, 0)
+    bare = copy.deepcopy(safe)
+    setattr(bare, "_attempt", _unprotected)  # noqa: B010 - a method of one object only
+    times: dict[str, list[float]] = {"safe": [], "bare": []}
+    for number, batch in zip(range(batches), stream.batches(0), strict=False):
+        turn = [("safe", safe), ("bare", bare)]
+        for name, learner in turn if number % 2 else turn[::-1]:
+            start = time.process_time()
+            learner.observe(batch)
+            times[name].append(time.process_time() - start)
+    assert safe.digest() == bare.digest()
+    pairs = zip(times["safe"], times["bare"], strict=True)
+    return {
+        "method": method,
+        "batches": len(times["safe"]),
+        "observe_ms": 1e3 * statistics.median(times["safe"]),
+        "ratio_cpu": statistics.median(one / other for one, other in pairs),
+        "ratio_cpu_total": sum(times["safe"]) / sum(times["bare"]),
+    }
+
+
+def _unprotected(action: Callable[[], None]) -> None:
+    action()
+
+
+def readers(dataset: Dataset, batches: int, threads: int = READERS) -> dict[str, Any]:
+    """Learn a stream alone, and again while threads predict; both learn the same."""
+    stream, alone = build(Config(dataset=dataset.name), dataset, 0)
+    watched = copy.deepcopy(alone)
+    parts = [b for _, b in zip(range(batches), stream.batches(0), strict=False)]
+    start = time.perf_counter()
+    _learn(alone, parts)
+    seconds_alone = time.perf_counter() - start
+    predicted, stop = [0] * threads, threading.Event()
+
+    def read(number: int) -> None:
+        while not stop.is_set():
+            if watched.position:
+                predicted[number] += len(watched.predict(parts[0]))
+
+    pool = [threading.Thread(target=read, args=(number,)) for number in range(threads)]
+    for thread in pool:
+        thread.start()
+    start = time.perf_counter()
+    try:
+        _learn(watched, parts)
+    finally:
+        seconds = time.perf_counter() - start
+        stop.set()
+        for thread in pool:
+            thread.join()
+    return {
+        "threads": threads,
+        "batches": len(parts),
+        "identical": watched.digest() == alone.digest(),
+        "items_learned": sum(map(len, parts)),
+        "items_predicted": sum(predicted),
+        "predicted_per_learned": sum(predicted) / sum(map(len, parts)),
+        "wall_clock_ratio": seconds / seconds_alone,
+    }
+
+
+def _learn(learner: Learner, batches: list[Batch]) -> None:
+    for batch in batches:
+        learner.observe(batch)
+
+
+def command(
+    batches: int = 60,
+    methods: str = ",".join(METHODS),
+    data: DataRoot = None,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Measure transactions and reading threads."""
+    try:
+        dataset = load("cora", data)
+    except DatasetNotFound:
+        dataset = load("generated")
+    names, found = methods.split(","), []
+    with progress(as_json) as shown:
+        bar = shown.add_task("safety", total=len(names) + 1)
+        for name in names:
+            found.append(transactions(dataset, name, batches))
+            shown.advance(bar)
+        reading = readers(dataset, batches)
+    rows = [[row["method"], f"{row['observe_ms']:.1f}", f"{row['ratio_cpu']:.3f}"] for row in found]
+    columns = ("method", "observe, CPU ms", "over bare steps")
+    publish(
+        {**provenance(), "dataset": dataset.name, "transactions": found, "readers": reading},
+        as_json,
+        out,
+        lambda: table_of(
+            f"Transactions; {reading['threads']} threads predicted "
+            f"{reading['predicted_per_learned']:.1f} items for each one learned, the same "
+            f"weights: {reading['identical']}",
+            columns,
+            rows,
+        ),
+    )
+
+
+if __name__ == "__main__":
+    typer.run(command)
