@@ -1,7 +1,9 @@
-"""What holds for all tests: the same random numbers every time."""
+"""What holds for all tests: one thread, and the same random numbers every time."""
 
 import pytest
 import torch
+
+torch.set_num_threads(1)  # small tensors gain nothing from more, and lose a lot on a busy machine
 
 
 @pytest.fixture(autouse=True)

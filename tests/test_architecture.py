@@ -23,6 +23,7 @@ ORDER = {
         ["feature_graph"],
         ["nn"],
         ["learn"],
+        ["testing"],
         ["evaluate"],
         ["datasets"],
         ["apps"],
@@ -61,6 +62,7 @@ ORDER = {
         ["methods"],
     ],
     "learn/methods": [["analytic", "consolidation", "distillation", "gem", "replay"]],
+    "testing": [["faults", "others", "spoiled"], ["learner"]],
     "evaluate": [
         ["metrics", "evidence", "figures", "presets", "protocols"],
         ["run"],
