@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check slow bench paper action matching kill format clean help
+.PHONY: run test check slow bench paper action matching kill faults fuzz format clean help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -49,6 +49,12 @@ matching: $(READY) ## the experiments of feature matching; numbers are written t
 KILLS ?= 10
 kill: $(READY)  ## kill runs and lessons at random moments, repeat them, compare; KILLS=60 for more
 	$(BIN)/python tests/cli/kill_and_resume.py $(KILLS)
+
+faults: $(READY) ## raise at every call inside observe, save and load; counts to results/
+	$(BIN)/python -m tests.faults.count results/faults.json
+
+fuzz: $(READY)  ## thousands of random batches, tables, checkpoints, images; counts to results/
+	$(BIN)/python -m tests.fuzz.run results/fuzz.json
 
 format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .

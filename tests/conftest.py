@@ -1,4 +1,4 @@
-"""What holds for all tests: the same random numbers every time."""
+"""What holds for all tests: one thread, and the same random numbers every time."""
 
 import pytest
 import torch
@@ -12,6 +12,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("house")
+
+torch.set_num_threads(1)  # small tensors gain nothing from more, and lose a lot on a busy machine
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ ORDER = {
         ["feature_graph"],
         ["nn"],
         ["learn"],
+        ["testing"],
         ["evaluate"],
         ["datasets"],
         ["apps", "model"],
@@ -69,6 +70,7 @@ ORDER = {
         ["exact"],
     ],
     "learn/methods": [["analytic", "consolidation", "distillation", "gem", "replay"]],
+    "testing": [["faults", "others", "spoiled"], ["learner"]],
     "evaluate": [
         ["metrics", "evidence", "figures", "presets", "protocols"],
         ["run"],

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -185,9 +186,14 @@ _stopped_by: list[int] = []  # the signals that have come, for the exit code
 
 @contextmanager
 def complaints(resume_hint: str = "") -> Iterator[None]:
-    """Turn errors that a user can mend into one line and exit code 2, and Ctrl-C into 130."""
+    """Turn errors that a user can mend into one line and exit code 2, and Ctrl-C into 130.
+
+    Warnings are one line each too.
+    """
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning  # type: ignore[assignment]
+            yield
     except (KeyboardInterrupt, SystemError, RuntimeError) as error:
         # an interrupted compiled loop raises a SystemError with the interrupt behind it
         if not _interrupted(error) and type(error).__name__ != "Stopped":
@@ -200,6 +206,10 @@ def complaints(resume_hint: str = "") -> Iterator[None]:
         line = Text.assemble(("Error:", "red"), f" {error}")
         Console(stderr=True).print(line, soft_wrap=True)
         raise typer.Exit(2) from error
+
+
+def _show_warning(message: Warning | str, *details: object) -> None:
+    Console(stderr=True).print(f"[yellow]Warning:[/yellow] {escape(str(message))}", highlight=False)
 
 
 def _interrupted(error: BaseException | None) -> bool:

@@ -29,8 +29,8 @@ from evergraph.datasets.columns import Chunk
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import LIMIT, STEPS
 from evergraph.datasets.vectors import Vectors, as_vectors, stack, vectors_of
+from evergraph.graph.nodes import FRACTION
 
-FRACTION = 16
 """An encoded value v stands for v / 2**16."""
 CLIP = 1 << (8 + FRACTION)
 ONE = 1 << FRACTION

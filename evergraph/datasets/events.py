@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from evergraph.checks import check_one_of, check_positive
+from evergraph.checks import check_one_of, check_positive, shorten
 from evergraph.datasets.blocks import BOM, LONGEST, NOT_UTF8
 from evergraph.datasets.columns import is_usable
-from evergraph.datasets.fields import FieldError, Id, id_of, label_of, time_of, weight_of
+from evergraph.datasets.fields import FieldError, id_of, label_of, time_of, weight_of
 from evergraph.datasets.jsonl_blocks import parse_object
-from evergraph.datasets.report import Report, shorten
+from evergraph.datasets.report import Report
 from evergraph.datasets.tables import format_of, name_of, open_stream
+from evergraph.graph.ids import Id
 
 _ENDS = ("source", "target")
 KEYS: Mapping[str, tuple[str, ...]] = {

@@ -15,10 +15,9 @@ from evergraph.datasets.cells import DAY, flat, is_null, is_plain, parse_moment,
 from evergraph.datasets.columns import Chunk, text_of_float
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import LIMIT
+from evergraph.graph.ids import MAX_BYTES, Id
+from evergraph.graph.links import MAX_WEIGHT
 
-Id = str | int
-MAX_BYTES = 1024
-MAX_WEIGHT = 2.0**14
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _SMALL = "^(0|-?[1-9][0-9]{0,17})$"  # integers that fit into 64 bits for sure
 _SPLITS = {"train": "train", "test": "test", "val": "valid", "valid": "valid"}
@@ -104,8 +103,8 @@ def weight_of(value: object) -> float | list[float] | None:
 def _one_weight(value: object) -> float:
     number = _number_of(value)
     if number is None or not abs(number) <= MAX_WEIGHT:
-        limit = int(MAX_WEIGHT)
-        raise FieldError(f"a weight must be a number from -{limit} to {limit}", "scale the weights")
+        rule = f"a weight must be a number from -{MAX_WEIGHT} to {MAX_WEIGHT}"
+        raise FieldError(rule, "scale the weights")
     return number
 
 

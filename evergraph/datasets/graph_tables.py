@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from evergraph.datasets.columns import Chunk
 from evergraph.datasets.fields import (
-    MAX_WEIGHT,
-    Id,
     column_of_floats,
     column_of_ids,
     each,
@@ -26,6 +24,8 @@ from evergraph.datasets.fields import (
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import LIMIT
 from evergraph.datasets.tables import name_of, read_tables
+from evergraph.graph.ids import Id
+from evergraph.graph.links import MAX_WEIGHT
 
 Floats = NDArray[np.float64]
 _OWN = ("label", "time", "split")

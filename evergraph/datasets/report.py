@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from evergraph.checks import shorten
+
 SHOWN = 20
 KEPT = 1000
-_LONGEST = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +100,3 @@ class Report:
         """
         if self.count:
             raise TableError(self.problems, self.count)
-
-
-def shorten(value: object) -> str:
-    """The value as Python writes it, in at most 60 characters.
-
-    Example:
-        >>> shorten("ab" * 1000)
-        "'abababababababababababababababababababababa'... (2,000 long)"
-    """
-    if isinstance(value, str | bytes) and len(value) > _LONGEST - 2:
-        return f"{value[: _LONGEST - 17]!r}... ({len(value):,} long)"
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -17,12 +17,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from evergraph.datasets.columns import Chunk, from_arrow, from_columns, from_rows
-from evergraph.datasets.encoding import BUCKETS, FRACTION, KINDS, MEASURED, Column, Part, assemble
+from evergraph.datasets.encoding import BUCKETS, KINDS, MEASURED, Column, Part, assemble
 from evergraph.datasets.infer import infer
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import STEPS, Sums
 
-__all__ = ["FRACTION", "KINDS", "Column", "Encoded", "Rows", "Schema"]
+__all__ = ["KINDS", "Column", "Encoded", "Rows", "Schema"]
 
 VERSION = 1
 _CELLS = 1 << 22  # numbers that are held as a dense matrix at a time

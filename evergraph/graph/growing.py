@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from evergraph.checks import check_positive
+from evergraph.checks import check_positive, shorten
 from evergraph.graph.frozen import fixed_rows, freeze
 from evergraph.graph.graph import Graph
 from evergraph.graph.hops import Bools, Ints, Neighborhood, walk
-from evergraph.graph.ids import Id, check_id, check_number, check_text, shorten
+from evergraph.graph.ids import Id, check_id, check_number, check_text
 from evergraph.graph.links import ONE, Links, fixed_weight, fixed_weights
 from evergraph.graph.nodes import INDEX, VALUE, Int32s, Nodes, check_row, check_rows
 from evergraph.graph.sums import NeighborSums

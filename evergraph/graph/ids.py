@@ -7,6 +7,8 @@ from hashlib import blake2b
 
 import numpy as np
 
+from evergraph.checks import shorten
+
 Id = str | int
 MAX_BYTES = 1024
 
@@ -60,12 +62,6 @@ def check_number(what: str, value: object) -> float:
         if math.isfinite(number):
             return number
     raise ValueError(f"{what} must be a finite number, got {shorten(value)}")
-
-
-def shorten(value: object) -> str:
-    """A value as an error shows it, at most 60 characters."""
-    text = repr(value[:60] if isinstance(value, str | bytes) else value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def key(value: Id) -> int:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evergraph.checks import shorten
 from evergraph.graph.arena import Arena, Column
 from evergraph.graph.hops import Floats, Ints
-from evergraph.graph.ids import shorten
 
 WEIGHT_BITS = 10
 ONE = 1 << WEIGHT_BITS  # a weight of 1 in fixed point

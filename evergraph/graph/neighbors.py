@@ -60,6 +60,8 @@ class Neighbors:
                     f"got {tuple(part.shape)}"
                 )
         if count > 1 and bool((self.owner[1:] < self.owner[:-1]).any()):
+            if isinstance(self.features, SparseRows):
+                self.features.check()
             order = torch.argsort(self.owner, stable=True)
             for name in ("features", "owner", "hop", "weight"):
                 part = getattr(self, name)
@@ -116,9 +118,18 @@ def check_items(x: Features, neighbors: Neighbors | Linked, hops: int) -> None:
     """Raise a ValueError that names the rule and the item if a batch cannot be used."""
     if isinstance(x, Tensor) and x.dim() < 2:
         raise ValueError(f"x must have shape (*, C, F), got {tuple(x.shape)}")
+    _check_features(x)
     if isinstance(neighbors, Linked):
+        _check_links(x, neighbors)
         _check_finite(x, "item {row}")
         return
+    _check_features(neighbors.features)
+    for name in ("owner", "hop"):
+        part: Tensor | None = getattr(neighbors, name)
+        if part is not None and part.dtype != torch.int64:
+            raise ValueError(f"{name} must be int64, got {part.dtype}; convert it with .long()")
+    if neighbors.weight is not None and neighbors.weight.is_complex():
+        raise ValueError(f"edge weights must be real, got {neighbors.weight.dtype}")
     _check_widths(x, neighbors.features)
     items = len(x) if isinstance(x, SparseRows) else math.prod(x.shape[:-2])
     if len(neighbors):
@@ -139,6 +150,33 @@ def check_items(x: Features, neighbors: Neighbors | Linked, hops: int) -> None:
         raise ValueError(
             f"edge weights must be finite, got {neighbors.weight[row].tolist()} for "
             f"neighbor {row} of item {int(neighbors.owner[row])}"
+        )
+
+
+def _check_features(features: Features) -> None:
+    values = features.values if isinstance(features, SparseRows) else features
+    if not values.is_floating_point():
+        raise ValueError(
+            f"features must be floating point, got {values.dtype}; convert them with .float()"
+        )
+    if isinstance(features, SparseRows):
+        features.check()
+
+
+def _check_links(x: Features, links: Linked) -> None:
+    if isinstance(x, SparseRows):
+        raise ValueError("items that are linked must have dense features, got sparse rows")
+    index = links.index
+    if index.dtype != torch.int64 or index.dim() != 2 or links.weight.shape != index.shape:
+        raise ValueError(
+            "links must be an int64 index (B, K) with weights of the same shape, got "
+            f"{index.dtype} {tuple(index.shape)} and {tuple(links.weight.shape)}"
+        )
+    low, high = (int(end) for end in index.aminmax()) if index.numel() else (0, -1)
+    if len(index) != len(x) or low < 0 or high >= len(x):
+        raise ValueError(
+            f"links of {len(x)} items must have as many rows and lie in 0..{len(x) - 1}, got "
+            f"{len(index)} rows with {low}..{high}"
         )
 
 

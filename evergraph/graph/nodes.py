@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from evergraph.checks import shorten
 from evergraph.graph.arena import Arena, Column
 from evergraph.graph.hops import Bools, Ints
-from evergraph.graph.ids import Id, check_id, key, shorten
+from evergraph.graph.ids import Id, check_id, key
 
 FRACTION = 16  # features are integers in units of 2**-16
 MAX_VALUE = 2**24  # in these units: 256, which float32 holds exactly

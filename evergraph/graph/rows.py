@@ -57,7 +57,8 @@ class SparseRows:
 
     def __post_init__(self) -> None:
         """Reject arrays that cannot belong together."""
-        if self.indices.shape != self.values.shape or self.indptr.dim() != 1:
+        vectors = self.indptr.dim() == self.indices.dim() == 1 and len(self.indptr) > 0
+        if self.indices.shape != self.values.shape or not vectors:
             raise ValueError(
                 "expected indptr (R + 1,), indices (nnz,) and values (nnz,), got "
                 f"{tuple(self.indptr.shape)}, {tuple(self.indices.shape)} and "
@@ -66,6 +67,25 @@ class SparseRows:
 
     def __len__(self) -> int:
         return self.indptr.shape[0] - 1
+
+    def check(self) -> None:
+        """Raise a ValueError if an entry belongs to no row or to no feature."""
+        for name in ("indptr", "indices"):
+            dtype = getattr(self, name).dtype
+            if dtype not in (torch.int64, torch.int32):
+                raise ValueError(f"{name} of sparse rows must be int64 or int32, got {dtype}")
+        entries = len(self.indices)
+        ends = int(self.indptr[0]), int(self.indptr[-1])
+        if ends != (0, entries) or bool((self.counts < 0).any()):
+            raise ValueError(
+                f"indptr of sparse rows must rise from 0 to the number of entries, {entries}, got "
+                f"{self.indptr.tolist()[:8]}"
+            )
+        low, high = (int(end) for end in self.indices.aminmax()) if entries else (0, -1)
+        if low < 0 or high >= self.num_features:
+            raise ValueError(
+                f"indices of sparse rows must lie in 0..{self.num_features - 1}, got {low}..{high}"
+            )
 
     def __getitem__(self, index: Tensor) -> SparseRows:
         """Select rows by an int64 index, in its order, repeats allowed."""

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evergraph.checks import shorten
 from evergraph.graph.database import Database, StoreError
-from evergraph.graph.ids import Id, check_id, check_number, check_text, shorten
+from evergraph.graph.ids import Id, check_id, check_number, check_text
 
 VERSION = 1
 

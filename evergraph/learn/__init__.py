@@ -1,6 +1,6 @@
 """Lifelong learning: learner, tasks, memories, methods and checkpoints (Eq. 10)."""
 
-from evergraph.learn.checkpoint import CheckpointError
+from evergraph.learn.checkpoint import CheckpointError, CheckpointWarning
 from evergraph.learn.learner import Learner, Method
 from evergraph.learn.memory import (
     MEMORIES,
@@ -16,7 +16,7 @@ from evergraph.learn.tasks import Classification, LinkPrediction, Regression, Ta
 from evergraph.learn.training import Training
 
 __all__ = [
-    "MEMORIES", "AgeQuota", "CheckpointError", "ClassBalanced", "Classification", "Learner",
-    "LinkPrediction", "Memory", "Method", "Regression", "Reservoir", "Rule", "Slots", "Task",
-    "Training", "UniformEviction",
+    "MEMORIES", "AgeQuota", "CheckpointError", "CheckpointWarning", "ClassBalanced",
+    "Classification", "Learner", "LinkPrediction", "Memory", "Method", "Regression", "Reservoir",
+    "Rule", "Slots", "Task", "Training", "UniformEviction",
 ]  # fmt: skip

@@ -40,7 +40,7 @@ class Intake:
         self.sparse: bool | None = None
 
     def check(self, batch: Batch) -> None:
-        """Refuse what cannot be predicted: no batch, or items of another shape."""
+        """Refuse what cannot be predicted: no batch, or items that the model cannot read."""
         if not isinstance(batch, Batch):
             raise TypeError(
                 f"a learner takes a Batch, as a Continuum gives them, got {type(batch).__name__}; "
@@ -51,13 +51,13 @@ class Intake:
             raise ValueError(
                 f"items must keep the shape {self.width} that the stream began with, got {width}"
             )
+        self.requires.check(batch)
 
     def check_to_learn(self, batch: Batch) -> None:
         """Refuse also features with gradients, of another layout, or of an impossible size."""
         self.check(batch)
         if not len(batch):
             raise ValueError("a batch to learn from must hold at least one item, got none")
-        self.requires.check(batch)
         sparse = isinstance(batch.x, SparseRows)
         if self.sparse is not None and sparse != self.sparse:
             raise ValueError(

@@ -90,6 +90,10 @@ class Method(Protocol):
         """Resume from a state."""
         return
 
+    def check_state(self, learner: Learner) -> None:
+        """Raise a ValueError if a state that was loaded does not go with the learner's model."""
+        return
+
 
 class Learner:
     """Learns a stream batch by batch, and predicts at any time.
@@ -331,8 +335,9 @@ class Learner:
 
         `extra` is anything that JSON can hold, such as results so far; `load` gives it back.
         """
-        tensors, values = contents(self)
-        write_checkpoint(path, tensors, {**values, "extra": dict(extra or {})})
+        with self._lock:  # not in the middle of a batch
+            tensors, values = contents(self)
+            write_checkpoint(path, tensors, {**values, "extra": dict(extra or {})})
 
     def digest(self) -> str:
         """A hash of the whole state: equal digests learn and predict alike, to the last bit."""
@@ -343,18 +348,27 @@ class Learner:
         """Resume from a checkpoint of a learner of the same configuration; returns its extra.
 
         Everything is checked on a copy first: a checkpoint that cannot be used changes nothing.
+        If it is damaged, the one before it is used, with a CheckpointWarning.
         """
         tensors, values = read_checkpoint(path)
         require_same(path, configuration(self), values.get("configuration", {}))
         try:
             extra = dict(values["extra"])
-            take(copy.deepcopy(self), tensors, values)
+            trial = copy.deepcopy(self)
+            take(trial, tensors, values)
+            trial.method.check_state(trial)
         except (AssertionError, AttributeError, IndexError, KeyError, OverflowError) as error:
             raise CheckpointError(f"{path} lacks what a learner needs: {error!r}") from error
         except (RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path} holds no state of this learner: {error}") from error
-        take(self, tensors, values)
-        self._snapshot = None
+        with self._lock:
+            before = copy.deepcopy(contents(self))
+            self._snapshot = None
+            try:
+                take(self, tensors, values)
+            except BaseException:  # an interrupt, since all else was tried on the copy
+                take(self, *before)
+                raise
         return extra
 
     def __getstate__(self) -> dict[str, Any]:

@@ -8,16 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from evergraph.learn.checkpoint import (
-    description,
-    model_description,
-    require_like,
-    require_optimizer,
-    resize_head,
-    whole,
-)
+from evergraph.learn.checkpoint import whole
 from evergraph.learn.intake import Intake
 from evergraph.learn.memory import Memory
 from evergraph.learn.tasks import Task
@@ -119,6 +112,7 @@ def take(parts: Parts, tensors: Mapping[str, Tensor], values: Mapping[str, Any])
             f"{len(classes)} classes need as many outputs, got {parts.model.head.outputs}"
         )
     require_like("the average", given["average"], wanted, some=True)
+    _require_known_labels(given, classes)
     require_optimizer(given["optimizer"], wanted)
     parts.model.load_state_dict(given["model"])
     parts.optimizer.state, parts.optimizer.count = given["optimizer"], whole(values["steps"])
@@ -130,6 +124,92 @@ def take(parts: Parts, tensors: Mapping[str, Tensor], values: Mapping[str, Any])
     parts.position = whole(values["position"])
 
 
+def _require_known_labels(given: Mapping[str, Mapping[str, Tensor]], classes: list[int]) -> None:
+    """Refuse stored items of classes that the task has never met."""
+    for name in OWNERS:
+        target = given[name].get("target")
+        if classes and target is not None:
+            unknown = set(target.flatten().tolist()) - {*classes, -1}
+            if unknown:
+                raise ValueError(f"items of {name} must be of known classes, got {unknown}")
+
+
 def _owners(parts: Parts) -> list[tuple[str, Stateful]]:
     owners = ((name, getattr(parts, name)) for name in OWNERS)
     return [(name, owner) for name, owner in owners if owner is not None]
+
+
+def description(part: object) -> str:
+    """How a part describes itself; its class if it does not, since an address means nothing."""
+    plain = type(part).__repr__ is object.__repr__
+    return type(part).__name__ if plain else repr(part)
+
+
+def model_description(model: Any) -> dict[str, str]:
+    """A model's settings and the shapes of its parameters, apart from those that grow."""
+    growing = {id(p) for p in model.head.parameters()}
+    shapes = {
+        name: "of the head" if id(p) in growing else tuple(p.shape)
+        for name, p in model.named_parameters()
+    }
+    name = f"{type(model).__name__}({model.extra_repr()})"
+    return {"model": name, "parameters": str(shapes)}
+
+
+def resize_head(model: Any, stored: Mapping[str, Tensor]) -> None:
+    """Give the head's parameters the shapes that were stored: outputs come with the classes."""
+    growing = {id(p) for p in model.head.parameters()}
+    for name, parameter in list(model.named_parameters()):
+        if id(parameter) in growing and parameter.shape != stored[name].shape:
+            old, new = tuple(parameter.shape), tuple(stored[name].shape)
+            if len(old) != len(new) or sum(a != b for a, b in zip(old, new, strict=True)) > 1:
+                raise ValueError(f"{name} must be of shape {old} but for its outputs, got {new}")
+            owner, _, own = name.rpartition(".")
+            fresh = nn.Parameter(parameter.new_empty(stored[name].shape))
+            setattr(model.get_submodule(owner), own, fresh)
+
+
+def require_like(
+    what: str, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], some: bool = False
+) -> None:
+    """Refuse tensors of other names, types or shapes than wanted, or with non-finite numbers.
+
+    Args:
+        what: whose tensors they are, for the message.
+        found: what was read.
+        wanted: what it must be like.
+        some: whether none at all are fine too, and shapes may be smaller (an average lags behind).
+    """
+    if some and not found:
+        return
+    if found.keys() != wanted.keys():
+        differ = sorted(found.keys() ^ wanted.keys())
+        raise ValueError(
+            f"the tensors of {what} must be those of its parts, got {differ[:3]} more or less"
+        )
+    for name, tensor in found.items():
+        other = wanted[name]
+        smaller = tensor.dim() == other.dim() and all(
+            n <= m for n, m in zip(tensor.shape, other.shape, strict=True)
+        )
+        if tensor.dtype != other.dtype or not (smaller if some else tensor.shape == other.shape):
+            raise ValueError(
+                f"{name} of {what} must be {other.dtype} of shape {tuple(other.shape)}, got "
+                f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+            )
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ValueError(f"{name} of {what} must be finite")
+        if name.endswith("running_var") and bool((tensor < 0).any()):
+            raise ValueError(f"{name} of {what} must not be negative")
+
+
+def require_optimizer(state: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+    """Refuse the state of an optimizer that belongs to other parameters."""
+    for name, tensor in state.items():
+        owner, _, key = name.rpartition(":")
+        if owner not in parameters or key not in ("velocity", "mean", "square", "count"):
+            raise ValueError(f"the optimizer keeps nothing called {name!r}")
+        like = torch.zeros(()) if key == "count" else parameters[owner]
+        require_like("the optimizer", {name: tensor}, {name: like}, some=True)
+        if key in ("square", "count") and bool((tensor < 0).any()):
+            raise ValueError(f"{name} of the optimizer must not be negative")

@@ -124,7 +124,12 @@ class Classification(Task):
 
     def load_state(self, values: Mapping[str, Any]) -> None:
         """Take the classes over."""
-        self.classes = list(values["classes"])
+        classes = list(values["classes"])
+        if not all(type(label) is int and label >= 0 for label in classes):
+            raise ValueError(f"classes must be whole numbers of 0 or more, got {classes[:5]}")
+        if len(set(classes)) != len(classes):
+            raise ValueError(f"classes must differ, got {classes[:5]}")
+        self.classes = classes
 
 
 @dataclass(eq=False)

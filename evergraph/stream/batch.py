@@ -45,9 +45,10 @@ class Batch:
             raise ValueError(f"target must have one row for each of {rows} items, got {size}")
         for name in ("task", "node"):
             part: Tensor = getattr(self, name)
-            if part.shape != (size,):
+            if part.shape != (size,) or part.dtype != torch.int64:
                 raise ValueError(
-                    f"{name} must have shape ({size},) for {size} items, got {tuple(part.shape)}"
+                    f"{name} must be int64 of shape ({size},) for {size} items, got {part.dtype} "
+                    f"of shape {tuple(part.shape)}"
                 )
 
     def __repr__(self) -> str:

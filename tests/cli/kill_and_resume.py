@@ -89,8 +89,14 @@ def runs(folder: Path, trials: int, chance: random.Random) -> int:
         moment, same = trial(place, expected, 1.5 * alone, chance)  # checkpoints take time too
         saved = "with" if (place / "checkpoint").exists() else "before"
         print(f"{number + 1}: killed at {moment:.2f} s, {saved} a checkpoint: ", end="")
-        print("the same result" if same else "ANOTHER RESULT", flush=True)
-        failures += not same
+        left = {path.name for path in place.iterdir()} - {
+            "out",
+            "checkpoint",
+            "checkpoint.previous",
+        }
+        wrong = f"LEFT BEHIND: {sorted(left)}" if left else "" if same else "ANOTHER RESULT"
+        print(wrong or "the same result", flush=True)
+        failures += bool(wrong)
     return failures
 
 

@@ -1,32 +1,31 @@
-"""Learning is all or nothing: an exception at any call leaves the state as it was."""
+"""Learning, saving and loading are all or nothing: an exception at any call leaves no mixture."""
 
 import copy
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from injection import count_calls, raise_at
 
-from evergraph import FGN, Learner, Reservoir, Training, baseline, node_continuum
-from evergraph.datasets import generate
-from evergraph.datasets.generate import PRESETS
+from evergraph import FGN, Learner, Reservoir, Training
 from evergraph.learn import MEMORIES
 from evergraph.learn.methods import METHODS
+from evergraph.testing.faults import EVERY, PYTHON
+from tests.faults.points import (
+    BATCHES,
+    INTERRUPT,
+    NEW_CLASS,
+    QUICK,
+    SYSTEM,
+    every_point,
+    learner,
+    load_points,
+    observe_points,
+    of_the_system,
+    save_points,
+)
 
-DATA = generate(type(PRESETS["citation"])(nodes=120, features=40, classes=3))
-BATCHES = list(node_continuum(DATA, batch_size=4))
-QUICK = {"steps": 1, "replay_batches": 1, "replay_batch_size": 4, "averaging": 0.9}
-
-
-def learner(method="replay", memory="reservoir", optimizer="adam", kind="fgn"):
-    model = FGN(40, dropout=0.2) if kind == "fgn" else baseline(kind, 40, dropout=0.2)
-    way = METHODS[method](**({"every": 1} if method in ("ewc", "mas", "lwf") else {}))
-    kept = MEMORIES[memory](6) if way.needs_memory else None
-    training = Training(optimizer=optimizer, lr=0.01, **QUICK)
-    made = Learner(model, way, kept, training)
-    for batch in BATCHES[:3]:
-        made.observe(batch)
-    return made
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # by an interrupt
 
 
 def dense(batch):
@@ -34,46 +33,55 @@ def dense(batch):
     return replace(batch, x=batch.x.to_dense().unsqueeze(1), neighbors=around)
 
 
-def check_every_call(made, batch, points=60):
-    before = made.digest()
-    done = copy.deepcopy(made)
-    done.observe(batch)
-    after = done.digest()
-    assert after != before
-    calls = count_calls(lambda: copy.deepcopy(made).observe(batch))
-    chosen = range(1, calls + 1) if calls <= points else range(1, calls + 1, calls // points)
-    for number in chosen:
-        trial = copy.deepcopy(made)
-        raised = raise_at(number, lambda trial=trial: trial.observe(batch))
-        found = trial.digest()
-        assert found in (before, after), f"a mixture after call {number} of {calls}"
-        if found == before:
-            assert raised
-            trial.observe(batch)
-            assert trial.digest() == after
+def sparse_gradients(optimizer="sgd"):
+    torch.manual_seed(0)
+    model = FGN(40, sparse_gradient=True)
+    made = Learner(model, METHODS["replay"](), Reservoir(6), Training(optimizer, 0.1, **QUICK))
+    made.observe(BATCHES[0])
+    return made
 
 
+def test_an_exception_at_any_call_of_observe_changes_nothing():
+    tally = observe_points(learner, NEW_CLASS, INTERRUPT)
+    assert tally.wrong == []
+    assert tally.old > 100
+
+
+def test_an_exception_at_any_call_of_the_system_in_save_leaves_whole_files():
+    made = learner("finetune", learned=1)
+    tally = save_points(made, BATCHES[4], INTERRUPT | SYSTEM, EVERY, of_the_system)
+    assert tally.wrong == []
+    assert min(tally.old, tally.new) > 10
+
+
+def test_an_exception_at_any_call_of_load_changes_nothing():
+    tally = load_points(partial(learner, "finetune"), INTERRUPT, PYTHON)
+    assert tally.wrong == []
+    assert tally.old > 10
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_an_exception_at_any_call_of_observe_changes_nothing(method):
-    new_class = next(b for b in BATCHES if int(b.target[0]) == 1)
-    check_every_call(learner(method), new_class)
+def test_every_method_is_put_back(method):
+    """At every call of a compiled function too; `make faults` counts them."""
+    assert [(name, tally.wrong) for name, tally in every_point(method) if tally.wrong] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_memories_are_put_back(memory):
-    check_every_call(learner(memory=memory), BATCHES[3], points=40)
+def test_every_memory_is_put_back(memory):
+    assert observe_points(partial(learner, memory=memory), BATCHES[3]).wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gcn", "gat"])
 def test_other_networks_are_put_back(kind):
-    check_every_call(learner(kind=kind, optimizer="sgd"), BATCHES[3], points=30)
+    assert observe_points(partial(learner, kind=kind, optimizer="sgd"), BATCHES[3]).wrong == []
 
 
+@pytest.mark.slow
 def test_rows_of_a_sparse_gradient_are_put_back():
-    model = FGN(40, sparse_gradient=True)
-    made = Learner(model, METHODS["replay"](), Reservoir(6), Training(lr=0.1, **QUICK))
-    made.observe(BATCHES[0])
-    check_every_call(made, BATCHES[1], points=40)
+    assert observe_points(sparse_gradients, BATCHES[1]).wrong == []
 
 
 def test_a_step_that_makes_numbers_non_finite_is_rolled_back():

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 import torch
-from test_observe import BATCHES, learner
+
+from tests.faults.points import BATCHES, learner
 
 
 @pytest.mark.parametrize("method", ["replay", "lwf", "analytic", "joint"])
@@ -55,6 +56,32 @@ def test_copies_and_pickles_learn_alike():
     for one in (made, *others):
         one.observe(BATCHES[3])
     assert {one.digest() for one in others} == {made.digest()}
+
+
+def test_a_thread_that_saves_gets_a_state_between_batches(tmp_path):
+    made, alone = learner(), learner()
+    digests = [alone.digest()]
+    for batch in BATCHES[3:9]:
+        alone.observe(batch)
+        digests.append(alone.digest())
+    stop, found = threading.Event(), []
+
+    def write():
+        while not stop.is_set():
+            made.save(tmp_path / "c")
+            other = learner(learned=0)
+            other.load(tmp_path / "c")
+            found.append(other.digest())
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for batch in BATCHES[3:9]:
+        made.observe(batch)
+    stop.set()
+    thread.join()
+    assert found
+    assert set(found) <= set(digests)
+    assert made.digest() == alone.digest()
 
 
 def test_a_snapshot_does_not_change():

@@ -17,7 +17,7 @@ from evergraph.apps.action.outliers import ChannelGate
 from evergraph.apps.action.recording import Layout, Recording
 from evergraph.apps.action.score import ALLOWED_LOSS, Lesson, Score, require_kept
 from evergraph.apps.action.windows import Windows, as_batch, check_windows, cut
-from evergraph.learn.checkpoint import CheckpointError, previous, read_checkpoint
+from evergraph.learn.checkpoint import CheckpointError, previous, read_generation
 from evergraph.learn.gate import Outliers
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
@@ -28,6 +28,9 @@ from evergraph.stream.schedule import Schedule, shuffled
 
 FILE = "recognizer.safetensors"
 CHUNK = 100
+
+FORGED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+"""What comes out of a model folder whose content is not what `save` writes."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ class Recognizer:
         path = folder / FILE
         if previous(path).is_file():
             try:
-                read_checkpoint(path)
+                read_generation(path)
             except CheckpointError:
                 previous(path).replace(path)
         about: dict[str, Any] = {"layout": asdict(self.layout), "config": asdict(self.config)}
@@ -222,7 +225,7 @@ class Recognizer:
     @classmethod
     def _read(cls, path: Path) -> Recognizer:
         try:
-            extra = read_checkpoint(path)[1]["extra"]
+            extra = read_generation(path)[1]["extra"]
             layout = extra["layout"]
             found = cls(
                 Layout(tuple(layout["sensors"]), tuple(layout["channels"]), layout["rate"]),
@@ -231,7 +234,9 @@ class Recognizer:
             )
             found.learner.load(path)
             found.gate.load_state(extra["gate"])
-        except (KeyError, TypeError) as error:
+        except CheckpointError:
+            raise
+        except FORGED as error:
             raise ValueError(f"{path} is not a recognizer of this program: {error}") from error
         return found
 

@@ -133,6 +133,9 @@ class Analytic(Method):
 
     def _embed(self, learner: Learner, batch: Batch) -> list[tuple[Array, Array]]:
         """Index and value of the nonzeros of each item's embedding, folded if it is wide."""
+        self.check(learner, batch)
+        if not len(batch):
+            return []
         assert isinstance(batch.neighbors, Neighbors)
         found = fixed_embedding(
             batch.x, batch.neighbors, learner.model.requires.hops, self.blocks, self.normalization
@@ -174,6 +177,7 @@ class Analytic(Method):
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Put the sums back."""
+        _check_sums(tensors, values["counts"])
         self.gram = tensors["gram"].numpy().copy() if "gram" in tensors else None
         self.sums = {
             int(name.removeprefix("sums.")): tensor.numpy().copy()
@@ -188,6 +192,22 @@ class Analytic(Method):
         """How many bytes the sums take: constant in the stream."""
         parts = [*self.sums.values(), *([] if self.gram is None else [self.gram])]
         return sum(part.nbytes for part in parts)
+
+
+def _check_sums(tensors: Mapping[str, Tensor], counts: Mapping[str, Any]) -> None:
+    """Refuse sums that belong to no items."""
+    size = len(tensors["gram"]) if "gram" in tensors else 0
+    for name, tensor in tensors.items():
+        shape = (size, size) if name == "gram" else (size,)
+        finite = tensor.dtype == torch.float64 and bool(tensor.isfinite().all())
+        if tensor.shape != shape or not finite:
+            raise ValueError(f"{name} must be finite float64 numbers of shape {shape}")
+    gram = tensors.get("gram", torch.zeros(0, 0))
+    if not torch.equal(gram, gram.T) or bool((gram.diagonal() < 0).any()):
+        raise ValueError("G must be symmetric with a diagonal of 0 or more, as sums of e eᵀ are")
+    wrong = [n for n in counts.values() if type(n) is not int or n < 0]
+    if wrong or tensors.keys() != {"gram" for _ in counts} | {f"sums.{label}" for label in counts}:
+        raise ValueError("there must be G, and the sum and the count of every class")
 
 
 def _ridge(left: Array, right: Array, penalty: float) -> Array:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from evergraph.learn.learner import Learner, Method
+from evergraph.learn.state import require_like
 from evergraph.learn.training import gradients, padded
 from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch
@@ -73,6 +74,15 @@ class Consolidation(Method):
             {k.removeprefix(kind): v for k, v in tensors.items() if k.startswith(kind)}
             for kind in ("place.", "importance.")
         )
+
+    def check_state(self, learner: Learner) -> None:
+        """Both must be of the model's parameters."""
+        wanted = dict(learner.model.named_parameters())
+        for what, found in (("the place", self.place), ("the importance", self.weight)):
+            require_like(what, found, wanted, some=True)
+        shapes = [{k: t.shape for k, t in part.items()} for part in (self.place, self.weight)]
+        if shapes[0] != shapes[1]:
+            raise ValueError("place and importance must be of the same parameters")
 
 
 @dataclass

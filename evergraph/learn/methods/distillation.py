@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax, pad, softmax
 
+from evergraph.learn.checkpoint import whole
 from evergraph.learn.learner import Learner, Method
+from evergraph.learn.state import require_like
 from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch
 
@@ -69,7 +71,13 @@ class LwF(Method):
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Put the teacher back."""
-        self.teacher, self.known = dict(tensors), values["known"]
+        self.teacher, self.known = dict(tensors), whole(values["known"])
+
+    def check_state(self, learner: Learner) -> None:
+        """The teacher must be an earlier state of the model."""
+        require_like("the teacher", self.teacher, learner.model.state_dict(), some=True)
+        if self.known > learner.model.head.outputs:
+            raise ValueError(f"the teacher must know classes of the model, got {self.known}")
 
 
 @dataclass
@@ -129,3 +137,16 @@ class DER(Method):
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Put the outputs back."""
         self.outputs = {int(node): output for node, output in tensors.items()}
+
+    def check_state(self, learner: Learner) -> None:
+        """Every item in memory must have outputs, of classes that are known."""
+        assert learner.memory is not None
+        missing = {int(item.node[0]) for item in learner.memory.items} - self.outputs.keys()
+        if missing:
+            raise ValueError(
+                f"items in memory must have outputs, got none for {sorted(missing)[:3]}"
+            )
+        like = torch.zeros(learner.model.head.outputs)
+        for node, output in self.outputs.items():
+            name = f"output {node}"
+            require_like("the memory", {name: output}, {name: like}, some=True)
