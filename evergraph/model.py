@@ -29,7 +29,7 @@ from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
 from evergraph.feature_graph.fixed_point import Blocks, Rows
 from evergraph.graph.growing import GrowingGraph
-from evergraph.graph.ids import Id, key
+from evergraph.graph.ids import Id
 from evergraph.graph.links import fixed_weight
 from evergraph.graph.store import Store
 from evergraph.learn.checkpoint import (
@@ -38,7 +38,7 @@ from evergraph.learn.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from evergraph.learn.exact import ExactLearner
+from evergraph.learn.exact import ExactLearner, landmark_order
 from evergraph.learn.solution import Solution
 from evergraph.learn.sums import Sums
 
@@ -216,8 +216,8 @@ class Model:
             self.graph.put_nodes([n.id for n in nodes], *rows, labels=labels, times=times)
 
     def _follow(self) -> None:
-        """A learner with the landmarks of now: the base nodes with the smallest keys."""
-        bases = sorted(self.store.bases(), key=lambda pair: key(pair[0]))
+        """A learner with the landmarks of now: base nodes, see `landmark_order`."""
+        bases = sorted(self.store.bases(), key=lambda pair: landmark_order(pair[0]))
         chosen = [cells for _, cells in bases[: self.settings.landmarks]]
         self.landmarks = {name for name, _ in bases[: self.settings.landmarks]}
         rows = _matrix(self.schema, chosen, self.graph.num_features)

@@ -226,3 +226,12 @@ def test_folders_that_are_none_are_refused(tmp_path):
     (tmp_path / "there" / "precious.txt").write_text("mine")
     with pytest.raises(ValueError, match="is there already"):
         Model.train(tmp_path / "there", *_people())
+
+
+def test_no_held_out_node_is_a_landmark(model):
+    """Its row would be unlike those of nodes to come, and sets would cover too little."""
+    model.learner.refresh()
+    held = model.graph.ids(np.array(sorted(model.learner._held)))
+    assert len(held) > 10
+    assert len(model.landmarks) == SMALL.landmarks
+    assert not model.landmarks & set(held)

@@ -18,6 +18,7 @@ from scipy import sparse
 
 from evergraph.feature_graph.fixed_point import Blocks, Embedding, Rows, divide
 from evergraph.graph.growing import GrowingGraph
+from evergraph.graph.ids import Id, key
 from evergraph.learn.solution import Choice, Holdout, Solution
 from evergraph.learn.sums import Sums
 
@@ -26,6 +27,16 @@ Ints = NDArray[np.int64]
 SELF = 2**10  # the weight of a node in its own mean: one
 CHUNK = 1024  # rows that are made at a time
 ELIGIBLE = 2**64 // 8  # nodes with keys below this may be held out
+
+
+def landmark_order(node: Id) -> tuple[bool, int]:
+    """Nodes that come first in this order are landmarks: by key, those that may be held out last.
+
+    A node that is its own landmark has a row unlike those of nodes to come, so that it could not
+    calibrate.
+    """
+    found = key(node)
+    return found < ELIGIBLE, found
 
 
 def hop_means(graph: GrowingGraph, slots: Ints, hops: int) -> list[Rows]:
@@ -62,7 +73,7 @@ class ExactLearner:
     Args:
         graph: which tells the learner before it changes.
         blocks: what rows are made of.
-        landmarks: features of the landmark nodes, in the order of their keys.
+        landmarks: features of the landmark nodes, see `landmark_order`.
         choice: settings; None lets the holdout choose whenever the state has changed.
         held_out: how many labelled nodes are held out at the most: those with the smallest keys,
             among an eighth of all keys.
@@ -129,7 +140,7 @@ class ExactLearner:
         for slot in changed.tolist():
             self._eligible.pop(slot, None)
         keys = zip(labelled.tolist(), self.graph.keys(labelled).tolist(), strict=True)
-        self._eligible.update((slot, key) for slot, key in keys if key < ELIGIBLE)
+        self._eligible.update((slot, number) for slot, number in keys if number < ELIGIBLE)
         return set(labelled.tolist())
 
     def _put(self, slots: list[int], sign: int) -> None:

@@ -18,8 +18,6 @@ from evergraph.learn.sums import Sums
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Factor = tuple[Floats, bool]
-"""As `cho_factor` gives it."""
 STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)  # λ that are tried
 PRIORS = (0.0, 1.0)  # weights of the remembered feature graph that are tried
 FEWEST = 20  # held-out items that can choose between settings
@@ -71,7 +69,6 @@ class Solution:
     ) -> None:
         self.classes = sorted(sums.counts)
         self._embedding = embedding
-        self._count = np.array([sums.counts[name] for name in self.classes], dtype=np.float64)
         self._gram = sums.gram / ONE**2
         self._totals = np.array([sums.totals[name] for name in self.classes]).T / ONE
         self._whiten = _inverse_root(embedding.landmark_kernel())
@@ -81,13 +78,13 @@ class Solution:
         rows = holdout.rows / ONE
         chooses = holdout.chooses & (target >= 0)
         self.choice = self._choose(rows[chooses], target[chooses]) if choice is None else choice
-        self._map, self._weight, self._factor = self._solve(self.choice)
+        self._weight = self._solve(self.choice)
         self._bases.clear()
         rest = ~holdout.chooses & (target >= 0)
         self.sharpness = self._sharpen(rows[chooses], target[chooses])
         likely = self.probabilities(holdout.rows[rest])
         self._unfit = np.sort(1 - likely[np.arange(len(likely)), target[rest]])
-        self._usual = np.sort(self._distance(rows[rest]))
+        self._usual = np.sort(self._strangeness(rows[rest]))
 
     def scores(self, rows: Floats) -> Floats:
         """What ridge regression gives each class, `(n, K)`."""
@@ -109,8 +106,8 @@ class Solution:
         return np.asarray(1 - probabilities <= limit)
 
     def novelty(self, rows: Floats) -> Floats:
-        """The share of held-out items that fit their nearest class better, `(n,)`."""
-        place = np.searchsorted(self._usual, self._distance(rows / ONE))
+        """The share of held-out items that are less strange, `(n,)`."""
+        place = np.searchsorted(self._usual, self._strangeness(rows / ONE))
         return np.asarray(place / max(len(self._usual), 1))
 
     def candidates(self) -> list[Choice]:
@@ -131,12 +128,12 @@ class Solution:
         truth = np.eye(len(self.classes))[target]
 
         def loss(choice: Choice) -> float:
-            return float(np.mean((rows @ self._solve(choice)[1] - truth) ** 2))
+            return float(np.mean((rows @ self._solve(choice) - truth) ** 2))
 
         return min(self.candidates(), key=loss)
 
-    def _solve(self, choice: Choice) -> tuple[Floats, Floats, Factor]:
-        """The map P that weighs blocks, `P (PᵀGP + λI)⁻¹ PᵀS`, and the factor of the inverse."""
+    def _solve(self, choice: Choice) -> Floats:
+        """`P (PᵀGP + λI)⁻¹ PᵀS`, where P weighs the blocks."""
         base, gram, totals = self._base(choice.prior)
         weight = np.full(base.shape[1], choice.kernel)
         weight[: self._embedding.parts["linear"].stop] = choice.linear
@@ -144,8 +141,7 @@ class Solution:
         left = gram * weight * weight[:, None]
         left[np.diag_indices_from(left)] += choice.strength
         factor = cho_factor(left, lower=True, overwrite_a=True, check_finite=False)
-        weigh = base * weight
-        return weigh, weigh @ cho_solve(factor, totals * weight[:, None]), factor
+        return np.asarray((base * weight) @ cho_solve(factor, totals * weight[:, None]))
 
     def _base(self, prior: float) -> tuple[Floats, Floats, Floats]:
         """All blocks of weight one with a prior: the map P, `PᵀGP` and `PᵀS`."""
@@ -190,16 +186,17 @@ class Solution:
         ]
         return float(SHARPNESS[int(np.argmin(loss))])
 
-    def _distance(self, rows: Floats) -> Floats:
-        """The squared Mahalanobis distance to the nearest class mean."""
-        if not len(rows):
-            return np.zeros(0)
-        means = self._map.T @ (self._totals / self._count)
-        inner = rows @ self._map
-        solved = cho_solve(self._factor, means)
-        own = (inner * cho_solve(self._factor, inner.T).T).sum(1, keepdims=True)
-        found = own - 2 * inner @ solved + (means * solved).sum(0)
-        return np.asarray(found.min(1))
+    def _strangeness(self, rows: Floats) -> Floats:
+        """Minus the squared length of the scores times the part of an item that landmarks span.
+
+        An item of no class has small scores for all, and one unlike all that was seen is hardly
+        spanned. `experiments.coverage` compares it with others.
+        """
+        strength = ((rows @ self._weight) ** 2).sum(1)
+        if not self._whiten.size:
+            return np.asarray(-strength)
+        spanned = ((rows[:, self._embedding.parts["kernel"]] @ self._whiten) ** 2).sum(1)
+        return np.asarray(-strength * spanned)
 
 
 def _softmax(scores: Floats) -> Floats:
