@@ -264,6 +264,7 @@ class Model:
         except BaseException:
             self.schema = Schema.from_json(str(self.store.get("schema")))
             raise
+        self._expect([event for event, _ in taken])
         stale = False
         for event, found in taken:
             stale |= self._apply(event, rows.get(id(event)), found)
@@ -308,6 +309,17 @@ class Model:
                 store.set("schema", self.schema.to_json())
             return bool(base)
         return store.put_label(node, event.label)
+
+    def _expect(self, events: Sequence[Event]) -> None:
+        """Let the learner take out at once what events are about to change."""
+        reach = {"edge": self.graph.hops - 1, "delete_edge": self.graph.hops - 1}
+        reach |= {"node": self.graph.hops, "delete_node": self.graph.hops}
+        near: dict[int, set[Id]] = {}
+        for e in events:
+            ends = (e.source, e.target) if e.id is None else (e.id,)
+            near.setdefault(reach.get(e.type, 0), set()).update(n for n in ends if n is not None)
+        for hops, nodes in near.items():
+            self.graph.expect(nodes, hops)
 
     def _apply(self, event: Event, row: Any, found: Any) -> bool:
         """Change the graph as the store was changed; whether all has to be made anew."""

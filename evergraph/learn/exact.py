@@ -8,8 +8,8 @@ then. Sums are exact, so that nothing is left of what was taken out.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
+from bisect import bisect_left, insort
 from dataclasses import asdict
 
 import numpy as np
@@ -94,6 +94,7 @@ class ExactLearner:
         self._inside: set[int] = set()  # slots whose rows are in the sums
         self._changed = set(graph.slots().tolist())  # slots that may have to come in
         self._eligible: dict[int, int] = {}  # keys of labelled slots that may be held out
+        self._ranked: list[tuple[int, int]] = []  # the same as sorted pairs of key and slot
         self._held: set[int] = set()  # slots that were held out at the last refresh
         self._solved: Solution | None = None
         graph.before = self.before
@@ -116,7 +117,7 @@ class ExactLearner:
     def refresh(self) -> None:
         """Bring into the sums what is missing, as it is now."""
         labelled = self._note_labels()
-        held = set(heapq.nsmallest(self.held_out, self._eligible, key=self._eligible.__getitem__))
+        held = {slot for _, slot in self._ranked[: self.held_out]}
         self._put(sorted(held & self._inside), -1)
         coming = (labelled | self._held & self._eligible.keys()) - held - self._inside
         self._put(sorted(coming), 1)
@@ -125,7 +126,7 @@ class ExactLearner:
     def restore(self, sums: Sums) -> None:
         """Take over sums that were made of the graph as it is now."""
         labelled = self._note_labels()
-        held = set(heapq.nsmallest(self.held_out, self._eligible, key=self._eligible.__getitem__))
+        held = {slot for _, slot in self._ranked[: self.held_out]}
         if sums.gram.shape != self.sums.gram.shape or len(sums) != len(labelled - held):
             raise ValueError("sums of another graph")
         self.sums, self._inside, self._held = sums, labelled - held, held
@@ -137,11 +138,26 @@ class ExactLearner:
         there = changed[self.graph.present(changed)]
         named = [label is not None for label in self.graph.labels(there)]
         labelled = there[np.array(named, dtype=np.bool_)]
-        for slot in changed.tolist():
-            self._eligible.pop(slot, None)
-        keys = zip(labelled.tolist(), self.graph.keys(labelled).tolist(), strict=True)
-        self._eligible.update((slot, number) for slot, number in keys if number < ELIGIBLE)
-        return set(labelled.tolist())
+        slots = labelled.tolist()
+        keys = zip(slots, self.graph.keys(labelled).tolist(), strict=True)
+        self._rank(changed.tolist(), {slot: own for slot, own in keys if own < ELIGIBLE})
+        return set(slots)
+
+    def _rank(self, changed: list[int], able: dict[int, int]) -> None:
+        """Keep `_ranked` sorted: one by one if few have changed, so that the cost is theirs."""
+        out = {s: self._eligible[s] for s in changed if s in self._eligible}
+        gone = [(own, slot) for slot, own in out.items() if able.get(slot) != own]
+        new = [(own, slot) for slot, own in able.items() if out.get(slot) != own]
+        for _, slot in gone:
+            del self._eligible[slot]
+        self._eligible.update((slot, own) for own, slot in new)
+        if len(gone) + len(new) > 64:
+            self._ranked = sorted((own, slot) for slot, own in self._eligible.items())
+            return
+        for pair in gone:
+            del self._ranked[bisect_left(self._ranked, pair)]
+        for pair in new:
+            insort(self._ranked, pair)
 
     def _put(self, slots: list[int], sign: int) -> None:
         for start in range(0, len(slots), CHUNK):

@@ -174,3 +174,19 @@ def test_probabilities_sets_and_novelty_are_those_of_their_names():
     assert 0.82 < covered.mean() < 0.98  # 200 items calibrate
     assert solution.novelty(rows)[-1] == 1.0
     assert abs(solution.novelty(rows)[:1000].mean() - 0.5) < 0.1
+
+
+def test_expected_events_find_nothing_left_to_take_out():
+    rng, graph = np.random.default_rng(0), _graph()
+    for node in range(60):
+        graph.put_node(node, [0, 1], rng.integers(1, 2**16, 2), label="ab"[node % 2])
+    learner = _learner(graph, held_out=5)
+    learner.refresh()
+    pairs = [p for p in rng.integers(0, 60, (20, 2)).tolist() if p[0] != p[1]]
+    graph.expect({node for pair in pairs for node in pair} | {"nobody"}, graph.hops - 1)
+    inside = set(learner._inside)
+    for pair in pairs:
+        graph.put_edge(*pair)
+    assert learner._inside == inside
+    fresh = _learner(graph, held_out=5)
+    assert learner.digest() == fresh.digest()
