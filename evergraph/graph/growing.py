@@ -214,7 +214,8 @@ class GrowingGraph:
         source, target = source[proper], target[proper]
         fixed, when = (v if v is None else v[proper] for v in (fixed, when))
         if 2 * len(source) > self._links.count:  # sorting all is faster than inserting each
-            self._announce(np.unique(np.r_[source, target]).tolist(), self.hops - 1)
+            if self.before is not None:
+                self._announce(np.unique(np.r_[source, target]).tolist(), self.hops - 1)
             self._links.rebuild(source, target, fixed, when)
             self._sums.hubs.clear()
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -53,10 +54,9 @@ class Nodes:
 
     def find_all(self, nodes: Sequence[Id]) -> Ints:
         """The slots of many nodes."""
-        if all(map(_PLAIN.__contains__, map(type, nodes))):
-            found = list(map(self.slot_of.get, nodes))
-            if None not in found:
-                return np.array(found, dtype=np.int64)
+        if set(map(type, nodes)) <= _PLAIN:
+            with suppress(KeyError):  # `find` says which is missing
+                return np.fromiter(map(self.slot_of.__getitem__, nodes), np.int64, len(nodes))
         return np.fromiter(map(self.find, nodes), dtype=np.int64, count=len(nodes))
 
     def sorted(self) -> Ints:

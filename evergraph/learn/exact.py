@@ -166,11 +166,11 @@ class ExactLearner:
             (self._inside.update if sign > 0 else self._inside.difference_update)(part.tolist())
 
     def holdout(self) -> Holdout:
-        """Rows and labels of what is held out, in the order of keys; every other key chooses."""
+        """Rows and labels of what is held out, in the order of keys; every fourth key chooses."""
         self.refresh()
         slots = np.array(sorted(self._held, key=self._eligible.__getitem__), dtype=np.int64)
         labels = list(map(str, self.graph.labels(slots)))
-        return Holdout(self.rows(slots), labels, self.graph.keys(slots) % 2 == 0)
+        return Holdout(self.rows(slots), labels, self.graph.keys(slots) % 4 == 0)
 
     def digest(self) -> str:
         """A hash of all that decides a prediction: equal for equal graphs."""
