@@ -29,6 +29,7 @@ bench: $(READY) ## the benchmarks; ratios are written to results/
 	$(BIN)/python -m benchmarks.imports --out results/bench_imports.json
 	$(BIN)/python -m benchmarks.memory --out results/bench_memory.json
 	$(BIN)/python -m benchmarks.live --out results/bench_live.json
+	$(BIN)/python -m benchmarks.loading --out results/bench_loading.json
 
 paper: $(READY) ## the paper's node classification tables, beside the published values
 	$(BIN)/python -m experiments.overall --figures docs/figures

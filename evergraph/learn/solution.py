@@ -1,8 +1,7 @@
 """The classifier that exact sums give: block weights, λ, probabilities, label sets and novelty.
 
 All of it is worked out when it is asked for, from the sums and a holdout of items that are not in
-them: a quarter of the holdout chooses, the rest calibrates (with half each, coverage
-varied by 1.4 times as much from split to split, at the same accuracy).
+them: a quarter of the holdout chooses, the rest calibrates.
 """
 
 from __future__ import annotations
