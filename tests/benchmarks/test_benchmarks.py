@@ -7,7 +7,7 @@ import torch
 from typer import Typer
 from typer.testing import CliRunner
 
-from benchmarks import growth, imports, live, memory
+from benchmarks import growth, imports, live, loading, memory
 from benchmarks.batches import bags_of_words, dense_embeddings
 from benchmarks.measure import milliseconds, peak_mb
 from benchmarks.speed import speed
@@ -128,3 +128,16 @@ def test_live_events_name_nodes_that_are_there():
             assert (values[1][1:] > values[1][:-1]).all()
         else:
             assert seen.issuperset(values[: 2 if kind == "edge" else 1])
+
+
+def test_loading_times_every_step_of_both(tmp_path):
+    found = loading.measure(nodes=300, edges=500, repeats=1)
+    assert list(found["steps"]) == [
+        "read nodes", "infer", "fit", "encode", "put nodes", "read edges", "put edges"
+    ]  # fmt: skip
+    ratio = found["evergraph"]["cpu_s"] / found["pyarrow"]["cpu_s"]
+    assert found["cpu_ratio"] == pytest.approx(ratio)
+    graph = loading.load(loading.write_tables(tmp_path, 300, 500), lambda _: None)
+    assert len(graph) == 300
+    assert 450 < graph.num_edges <= 500
+    assert len(graph.classes) == 5
