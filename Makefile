@@ -47,8 +47,9 @@ matching: $(READY) ## the experiments of feature matching; numbers are written t
 	$(BIN)/python -m benchmarks.matching --out results/bench_matching.json
 
 KILLS ?= 10
-kill: $(READY)  ## kill runs and lessons at random moments, repeat them, compare; KILLS=60 for more
+kill: $(READY)  ## kill runs, lessons and learn at random moments, repeat them, compare; KILLS=60 for more
 	$(BIN)/python tests/cli/kill_and_resume.py $(KILLS)
+	$(BIN)/python tests/cli/kill_learn.py $(KILLS)
 
 format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .
