@@ -36,8 +36,8 @@ def users(folder, size=2000, seed=0):
     """Users in raw units with gaps, who mostly know their own kind; returns the hidden classes."""
     rng = np.random.default_rng(seed)
     kind = rng.integers(0, 5, size)
-    age = (25 + 7 * kind + rng.normal(0, 6, size)).round()
-    income = (20_000 + 9_000 * ((kind * 2) % 5) + rng.normal(0, 11_000, size)).round(2)
+    age = (25 + 7 * kind + rng.normal(0, 11, size)).round()
+    income = (20_000 + 9_000 * ((kind * 2) % 5) + rng.normal(0, 15_000, size)).round(2)
     codes = np.array(["de", "fr", "it", "pl", "us"])
     country = codes[np.where(rng.random(size) < 0.45, kind, rng.integers(0, 5, size))]
     shown = rng.random(size) < 0.6
@@ -48,7 +48,7 @@ def users(folder, size=2000, seed=0):
         cells = ["" if rng.random() < 0.03 else cell for cell in cells]
         lines.append(",".join([f"u{user}", *cells, CLASSES[kind[user]] if shown[user] else ""]))
     ends = rng.integers(0, size, (12_000, 2))
-    kept = ends[(kind[ends[:, 0]] == kind[ends[:, 1]]) | (rng.random(12_000) < 0.3)]
+    kept = ends[(kind[ends[:, 0]] == kind[ends[:, 1]]) | (rng.random(12_000) < 0.15)]
     folder.mkdir()
     (folder / "nodes.csv").write_text("\n".join(lines) + "\n")
     pairs = [f"u{a},u{b}" for a, b in kept[: 2 * size].tolist()]
