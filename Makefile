@@ -49,8 +49,9 @@ matching: $(READY) ## the experiments of feature matching; numbers are written t
 	$(BIN)/python -m benchmarks.matching --out results/bench_matching.json
 
 KILLS ?= 10
-kill: $(READY)  ## kill runs and lessons at random moments, repeat them, compare; KILLS=60 for more
+kill: $(READY)  ## kill runs, lessons and learn at random moments, repeat them, compare; KILLS=60 for more
 	$(BIN)/python tests/cli/kill_and_resume.py $(KILLS)
+	$(BIN)/python tests/cli/kill_learn.py $(KILLS)
 
 faults: $(READY) ## raise at every call inside observe, save and load; counts to results/
 	$(BIN)/python -m tests.faults.count results/faults.json

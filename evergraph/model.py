@@ -13,7 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,11 +24,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from evergraph import __version__
+from evergraph.datasets.columns import from_rows
 from evergraph.datasets.events import KEYS, Event
 from evergraph.datasets.graph_tables import Edges, Nodes, read_edges, read_nodes
 from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
 from evergraph.feature_graph.fixed_point import Blocks, Rows
+from evergraph.graph.database import FileError
 from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.graph.links import fixed_weight
@@ -44,7 +47,9 @@ from evergraph.learn.sums import Sums
 
 VERSION = 1
 GRAPH, SETTINGS, LEARNER = "graph.sqlite", "model.json", "learner.safetensors"
+UNFINISHED = ".unfinished"  # in a folder that `train` is making
 CHUNK = 10_000  # nodes that are read from the store at a time
+ROWS = 4096  # nodes that are predicted at a time
 FIELDS = ("type", "id", "source", "target", "label", "weight", "time")
 CURVE = 200  # points of the record of accuracy that are kept
 
@@ -132,26 +137,30 @@ class Model:
         All complaints about the tables come in one error, and nothing is written then.
         """
         path, report = Path(path), Report()
-        if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
-            raise ValueError(f"{path} is there already: move it, or choose another path")
+        _check_new(path)
         found = list(read_nodes(nodes, report, id=id))
         linked = [] if edges is None else list(read_edges(edges, report))
+        for link in linked:
+            _check_weights(link, report)
         report.check()
         schema = Schema.infer(part.features for part in found) if schema is None else schema
         for part in found:
             schema.fit(part.features, report)
         report.check()
-        path.mkdir(parents=True, exist_ok=True)
-        store = Store(path / GRAPH, directed=settings.directed)
-        with store.transaction():
-            for part in found:
-                store.put_nodes(_records(part), base=True)
-            for link in linked:
-                store.put_edges(_pairs(link))
-            store.set("schema", schema.to_json())
-        _write_settings(path, schema, settings)
-        made = cls(path, store, schema, settings)
-        made.save()
+        with _new_folder(path):
+            store = Store(path / GRAPH, directed=settings.directed)
+            try:
+                with store.transaction():
+                    for part in found:
+                        store.put_nodes(_records(part), base=True)
+                    for link in linked:
+                        store.put_edges(_pairs(link))
+                    store.set("schema", schema.to_json())
+                made = cls(path, store, schema, settings)
+                made.save()
+            except BaseException:
+                store.close()
+                raise
         return made
 
     @classmethod
@@ -172,8 +181,16 @@ class Model:
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path / SETTINGS} cannot be read ({error}); restore it") from error
         store = Store(path / GRAPH, readonly=readonly)
-        schema = Schema.from_json(str(store.get("schema")))
-        return cls(path, store, schema, settings)
+        try:
+            with store.snapshot():
+                schema = Schema.from_json(str(store.get("schema")))
+                made = cls(path, store, schema, settings)
+            if not readonly and store.get("forgetting"):
+                made._purge()
+        except BaseException:
+            store.close()
+            raise
+        return made
 
     def close(self) -> None:
         """Give the folder free for others."""
@@ -233,6 +250,7 @@ class Model:
         report: Report | None = None,
         *,
         note: tuple[str, str] | None = None,
+        file: str = "events",
     ) -> int:
         """Take events in one transaction: all that are good, durably; returns how many.
 
@@ -241,10 +259,11 @@ class Model:
             report: collects complaints about events that are refused; without it, the first one
                 is raised and nothing is taken.
             note: a name and a value for the store, written in the same transaction.
+            file: where the events come from, for complaints.
         """
         own = Report() if report is None else report
         wanted = [e if isinstance(e, Event) else Event(line=0, **_event(e)) for e in events]
-        rows = self._encode([e for e in wanted if e.type == "node"], own)
+        rows = self._encode([e for e in wanted if e.type == "node"], own, file)
         right, seen = self._score(wanted)
         taken: list[tuple[Event, Any]] = []
         try:
@@ -254,8 +273,10 @@ class Model:
                         continue
                     try:
                         taken.append((event, self._store(event)))
+                    except FileError:
+                        raise
                     except ValueError as error:
-                        own.add("events", event.line, None, event.type, str(error), "correct it")
+                        own.add(file, event.line, None, event.type, str(error), "correct it")
                 if report is None:
                     own.check()
                 if note is not None:
@@ -276,15 +297,20 @@ class Model:
         """Take one event, a dictionary as a line of an event file holds it."""
         self.learn([event])
 
-    def _encode(self, nodes: Sequence[Event], report: Report) -> dict[int, Any]:
+    def _encode(self, nodes: Sequence[Event], report: Report, file: str) -> dict[int, Any]:
         """The features of the events that bring nodes, by the identity of the event."""
-        try:
-            indptr, index, value = self.schema.encode([event.cells for event in nodes])
-        except ValueError as error:
+        found, lines = Report(), [event.line for event in nodes]
+        cells = [event.cells for event in nodes]
+        chunk = from_rows(cells, found, file=file, unit="line", lines=lines)
+        indptr, index, value = self.schema.encode(chunk, found)
+        if found.count:
             if len(nodes) == 1:
-                report.add("events", nodes[0].line, None, nodes[0].id, str(error), "correct it")
+                for problem in found.problems:  # those about a whole column have no line
+                    report.note(replace(problem, line=lines[0], unit="line"))
                 return {}
-            return {k: v for event in nodes for k, v in self._encode([event], report).items()}
+            half = len(nodes) // 2
+            first = self._encode(nodes[:half], report, file)
+            return first | self._encode(nodes[half:], report, file)
         bounds = zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True)
         parts = ((index[a:b], value[a:b]) for a, b in bounds)
         return {id(event): part for event, part in zip(nodes, parts, strict=True)}
@@ -296,8 +322,8 @@ class Model:
         if event.type == "node":
             return store.put_node(node, event.cells, event.label, event.time)
         if event.type == "edge":
-            if event.weight is not None:
-                fixed_weight(event.weight, None)
+            if event.weight is not None and fixed_weight(event.weight, None) < 0:
+                raise ValueError(f"a weight must be 0 or more, got {event.weight}")
             return store.put_edge(source, target, event.weight, event.time)
         if event.type == "delete_edge":
             return store.delete_edge(source, target)
@@ -351,16 +377,22 @@ class Model:
         events = [Event("delete_label", 0, id=node) for node in labels]
         events += [Event("delete_edge", 0, source=a, target=b) for a, b in edges]
         events += [Event("delete_node", 0, id=node) for node in nodes]
-        self.learn(events)
+        self.learn(events, note=("forgetting", "1"))
+        self._purge()
+
+    def _purge(self) -> None:
+        """Leave nothing of what was deleted in the files; `open` repeats it if it was killed."""
         self.store.purge()
         for old in (self.path / LEARNER, previous(self.path / LEARNER)):
             old.unlink(missing_ok=True)
         self.save()
+        with self.store.transaction():
+            self.store.set("forgetting", None)
 
     # -- asking ---------------------------------------------------------------------------------
 
     def predict(
-        self, nodes: Any = None, edges: Any = None, *, coverage: float = 0.9
+        self, nodes: Any = None, edges: Any = None, *, coverage: float = 0.9, id: str = "id"
     ) -> list[Prediction]:
         """What nodes are: of the graph by their ids, or new ones with features, not to be stored.
 
@@ -368,19 +400,22 @@ class Model:
             nodes: a list of ids; or a table, as `train` takes it; None for all of the graph.
             edges: of new nodes, a table.
             coverage: how often label sets shall hold the right class.
+            id: the column of ids in a table of nodes.
         """
-        ids, rows = self._rows(nodes, edges)
         solution = self.learner.solution()
         if not solution.classes:
             raise ValueError("nothing has been learned yet: the graph has no labels")
-        likely, novelty = solution.probabilities(rows), solution.novelty(rows)
-        inside = solution.label_sets(likely, coverage)
         names = np.array(solution.classes, dtype=object)
-        best = likely.argmax(1).tolist()
-        return [
-            Prediction(node, str(names[k]), float(p[k]), float(new), tuple(names[row]))
-            for node, k, p, new, row in zip(ids, best, likely, novelty, inside, strict=True)
-        ]
+        made: list[Prediction] = []
+        for ids, rows in self._rows(nodes, edges, id):
+            likely, novelty = solution.probabilities(rows), solution.novelty(rows)
+            inside = solution.label_sets(likely, coverage)
+            best = likely.argmax(1).tolist()
+            made += [
+                Prediction(node, str(names[k]), float(p[k]), float(new), tuple(names[row]))
+                for node, k, p, new, row in zip(ids, best, likely, novelty, inside, strict=True)
+            ]
+        return made
 
     def predict_one(self, node: Id | Mapping[str, Any]) -> Prediction:
         """The same of one node: an id, or a dictionary of cells."""
@@ -388,23 +423,36 @@ class Model:
 
     def predict_proba(self, nodes: Any = None, edges: Any = None) -> NDArray[np.float64]:
         """Probabilities of the classes, `(n, K)`, in the order of `classes`."""
-        return self.learner.solution().probabilities(self._rows(nodes, edges)[1])
+        solution = self.learner.solution()
+        parts = [solution.probabilities(rows) for _, rows in self._rows(nodes, edges)]
+        return np.concatenate([np.zeros((0, len(solution.classes))), *parts])
 
     @property
     def classes(self) -> list[str]:
         """The names of the classes, sorted."""
         return list(self.graph.classes)
 
-    def _rows(self, nodes: Any, edges: Any) -> tuple[list[Id], NDArray[np.float64]]:
-        """Ids and rows of nodes; new ones are seen in a graph of their surroundings."""
+    def _rows(
+        self, nodes: Any, edges: Any, id: str = "id"
+    ) -> Iterator[tuple[list[Id], NDArray[np.float64]]]:
+        """Ids and rows of nodes, some at a time, since rows are wide."""
+        ids, slots, graph = self._find(nodes, edges, id)
+        for start in range(0, len(ids), ROWS):
+            part = slice(start, start + ROWS)
+            yield ids[part], self.learner.rows(slots[part], graph)
+
+    def _find(
+        self, nodes: Any, edges: Any, id: str
+    ) -> tuple[list[Id], NDArray[np.int64], GrowingGraph]:
+        """Ids and slots of nodes; new ones are seen in a graph of their surroundings."""
         if isinstance(nodes, list | tuple) and nodes and isinstance(nodes[0], Mapping):
             nodes = [{"id": f"row {at}", **node} for at, node in enumerate(nodes)]
         elif nodes is None or isinstance(nodes, list | tuple):
             if edges is None:
                 slots = self.graph.slots(nodes)
-                return self.graph.ids(slots), self.learner.rows(slots)
+                return self.graph.ids(slots), slots, self.graph
             nodes = {"id": self.graph.ids(self.graph.slots()) if nodes is None else list(nodes)}
-        parts = list(read_nodes(nodes))
+        parts = list(read_nodes(nodes, id=id))
         links = [] if edges is None else [pair for e in read_edges(edges) for pair in _pairs(e)]
         ids = [node for part in parts for node in part.ids]
         near = self.graph.surroundings(
@@ -419,8 +467,7 @@ class Model:
                 near.put_nodes(part.ids, *self.schema.encode(part.features))
         for link in links:
             near.put_edge(*link)
-        slots = near.slots(ids)
-        return ids, self.learner.rows(slots, near)
+        return ids, near.slots(ids), near
 
     # -- state ----------------------------------------------------------------------------------
 
@@ -512,6 +559,54 @@ class Model:
 def open(path: Path | str, *, readonly: bool = False) -> Model:
     """Open a model folder; nothing else is needed."""
     return Model.open(path, readonly=readonly)
+
+
+def _check_new(path: Path) -> None:
+    """Refuse a path that holds something, other than what a killed `train` has left."""
+    held = {file.name for file in path.iterdir()} if path.is_dir() else {path.name}
+    if path.exists() and held and (SETTINGS in held or UNFINISHED not in held):
+        raise ValueError(f"{path} is there already: move it, or choose another path")
+
+
+@contextmanager
+def _new_folder(path: Path) -> Iterator[None]:
+    """Make a folder, and take it away again if the block fails; a mark tells what was killed."""
+    there, mark = path.exists(), path / UNFINISHED
+    path.mkdir(parents=True, exist_ok=True)
+    if mark.exists() and (path / GRAPH).exists():
+        Store(path / GRAPH).close()  # an error if it is being made right now
+    try:
+        mark.touch()
+        _empty(path)
+        yield
+        mark.unlink()
+    except BaseException:
+        with suppress(OSError):
+            _empty(path)
+            mark.unlink(missing_ok=True)
+            if not there:
+                path.rmdir()
+        raise
+
+
+def _empty(path: Path) -> None:
+    """Remove the files of an unfinished model."""
+    for file in path.iterdir():
+        if file.name.removeprefix(".").startswith((GRAPH, SETTINGS, LEARNER)):
+            file.unlink()
+
+
+def _check_weights(part: Edges, report: Report) -> None:
+    """Complain about weights that a mean over neighbors cannot have."""
+    if part.weights is None:
+        return
+    if part.weights.ndim > 1:
+        rule, way_out = "the weight of an edge must be one number", "choose one of the columns"
+        report.add(part.chunk.file, None, "weight", part.weights.shape[1], rule, way_out)
+        return
+    for row in np.flatnonzero(part.weights < 0).tolist():
+        rule, value = "a weight must be 0 or more", float(part.weights[row])
+        part.chunk.complain(report, row, "weight", value, rule, "correct it")
 
 
 def _records(part: Nodes) -> Iterator[tuple[Id, dict[str, Any], str | None, float | None]]:

@@ -103,7 +103,7 @@ ORDER = {
         ["matcher", "sources"],
         ["train"],
     ],
-    "cli": [["console"], ["action", "learn", "match"], ["tune"]],
+    "cli": [["console", "event_files"], ["action", "learn", "match", "model"], ["tune"]],
 }
 # The lower half never prints, seeds globally or chooses a device; only checkpoints touch files.
 LOWER_HALF = ("graph", "stream", "feature_graph", "nn", "learn", "evaluate")

@@ -93,7 +93,8 @@ def read_events(
         format: jsonl, csv or tsv; by default what the name ends with, else jsonl.
 
     Yields:
-        Events, and the position behind the last of them.
+        Events, and the position behind the last of them; no events, and the position behind the
+        last line, if all that is left is malformed.
 
     Raises:
         TableError: at a malformed line, if there is no report.
@@ -228,7 +229,7 @@ def _in_lists(
     records: Iterator[Record], lines: _Lines, stop: bool, size: int
 ) -> Iterator[tuple[list[Event], Position]]:
     events: list[Event] = []
-    done = Position(lines.line, lines.offset)
+    told = done = Position(lines.line, lines.offset)
     for line, row in records:
         event = None if row is None else _event(row, line, lines)
         if stop and lines.report.count:
@@ -237,9 +238,9 @@ def _in_lists(
         if event is not None:
             events.append(event)
         if len(events) >= size:
-            yield events, done
+            yield events, (told := done)
             events = []
-    if events:
+    if done != told:
         yield events, done
 
 

@@ -18,6 +18,7 @@ from evergraph.datasets.sums import LIMIT
 from evergraph.graph.ids import MAX_BYTES, Id
 from evergraph.graph.links import MAX_WEIGHT
 
+MAX_LABEL = 10**6
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _SMALL = "^(0|-?[1-9][0-9]{0,17})$"  # integers that fit into 64 bits for sure
 _SPLITS = {"train": "train", "test": "test", "val": "valid", "valid": "valid"}
@@ -62,12 +63,13 @@ def label_of(value: object) -> str | None:
     """
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
-        return None if value != value else _name(text_of_float(value), "a label")
-    if isinstance(value, int):
-        return _name(str(value), "a label")
-    if value is None or (isinstance(value, str) and not value.strip()):
+    if value is None or value != value or (isinstance(value, str) and not value.strip()):
         return None
+    if isinstance(value, int | float):
+        if not abs(value) < MAX_LABEL:
+            rule = f"a label that is a number must be below {MAX_LABEL:,}"
+            raise FieldError(rule, "number the classes from 0, or give their names as text")
+        value = text_of_float(value) if isinstance(value, float) else str(value)
     if not isinstance(value, str):
         raise FieldError("a label must be the name of a class", "write text or a number")
     return _name(value, "a label")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from evergraph.checks import shorten
@@ -63,6 +63,9 @@ class TableError(ValueError):
 class Report:
     """Collects complaints; its memory is bounded, its count is not.
 
+    Args:
+        each: called with every complaint as it comes.
+
     Example:
         >>> report = Report()
         >>> report.add("nodes.csv", 3, "age", "old", "a number is needed", "leave it empty")
@@ -72,7 +75,8 @@ class Report:
           nodes.csv, line 3, column 'age': a number is needed, got 'old'; leave it empty
     """
 
-    def __init__(self) -> None:
+    def __init__(self, each: Callable[[Problem], None] | None = None) -> None:
+        self.each = each
         self.problems: list[Problem] = []
         self.count = 0
 
@@ -87,10 +91,15 @@ class Report:
         unit: str = "line",
     ) -> None:
         """Note a complaint; the value is shortened."""
+        self.note(Problem(file, line, column, shorten(value), rule, way_out, unit))
+
+    def note(self, problem: Problem) -> None:
+        """Note a complaint that was made elsewhere."""
         self.count += 1
         if len(self.problems) < KEPT:
-            found = shorten(value)
-            self.problems.append(Problem(file, line, column, found, rule, way_out, unit))
+            self.problems.append(problem)
+        if self.each is not None:
+            self.each(problem)
 
     def check(self) -> None:
         """Raise all complaints, if there are any.

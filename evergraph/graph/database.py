@@ -18,6 +18,10 @@ class StoreError(ValueError):
     """A store that cannot be opened, read or written; nothing of the transaction remains."""
 
 
+class FileError(StoreError):
+    """A file that cannot be opened, read or written: not the fault of what was to be stored."""
+
+
 class Database:
     """A SQLite file with one writer, any number of readers, and durable transactions.
 
@@ -98,8 +102,10 @@ class Database:
         """One line for all that may go wrong with a file."""
         try:
             yield
-        except (sqlite3.Error, OSError, OverflowError) as error:
-            raise StoreError(f"cannot {what} {self.path}: {error}; {_way_out(error)}") from error
+        except OverflowError as error:
+            raise StoreError(f"cannot {what} {self.path}: {error}; nothing was changed") from error
+        except (sqlite3.Error, OSError) as error:
+            raise FileError(f"cannot {what} {self.path}: {error}; {_way_out(error)}") from error
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -129,6 +135,16 @@ class Database:
             raise
         finally:
             self.active = False
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """A block whose reads all see the file as it is at the first of them."""
+        with self.errors("read"):
+            self.connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.connection.execute("ROLLBACK")
 
     def write(self, sql: str, values: Sequence[Any] = ()) -> int:
         """Run a statement inside a transaction; returns how many rows it changed."""

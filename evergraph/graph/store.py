@@ -145,6 +145,13 @@ class Store:
             self._position = before
             raise
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """A block that reads the state of one moment, whatever another process writes."""
+        with self._file.snapshot():
+            self._position = int(self.get("position"))  # type: ignore[arg-type]
+            yield
+
     @property
     def position(self) -> int:
         """How many events were accepted."""
