@@ -1,6 +1,8 @@
 """Raise at every call inside observe, save and load of every method; write how many were survived.
 
 python -m tests.faults.count [OUT [METHOD ...]]
+
+Every count is written at once; a second call at the same commit makes those that are missing.
 """
 
 import json
@@ -20,15 +22,22 @@ from tests.faults.points import INTERRUPT, SYSTEM, every_point
 def main(out: Path, methods: list[str]) -> int:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "unclosed", ResourceWarning)  # files of interrupted calls
-    evidence, cells = provenance(), []
+    config = {"interrupted": [*INTERRUPT], "refused": [*SYSTEM]}
+    result = {"schema": SCHEMA, **provenance(), "config": config, "cells": []}
+    if out.exists():
+        there = json.loads(out.read_text())
+        if there["commit"] == result["commit"]:
+            result = there
+    cells = result["cells"]
+    done = {(cell["method"], cell["action"]) for cell in cells}
     for method in methods:
-        for action, tally in every_point(method):
-            cells.append({"method": method, "action": action, **asdict(tally)})
-            wrong = len(tally.wrong)
-            print(f"{method}: {action}, {tally.points} exceptions, {wrong} wrong", flush=True)
-    config = {"interrupted": [*INTERRUPT], "refused": [*SYSTEM], "methods": methods}
-    result = {"schema": SCHEMA, **evidence, "config": config, "cells": cells}
-    out.write_text(json.dumps(result, indent=1) + "\n")
+        for action, count in every_point(method).items():
+            if (method, action) not in done:
+                tally = count()
+                cells.append({"method": method, "action": action, **asdict(tally)})
+                out.write_text(json.dumps(result, indent=1) + "\n")
+                wrong = len(tally.wrong)
+                print(f"{method}: {action}, {tally.points} exceptions, {wrong} wrong", flush=True)
     return sum(len(cell["wrong"]) for cell in cells)
 
 

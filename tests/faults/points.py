@@ -177,12 +177,15 @@ def load_points(make, errors=INTERRUPT, events=EVERY, wanted=anything):
 
 
 def every_point(method):
-    """Each action of a method with exceptions at all of its calls: name and tally, one by one."""
+    """Each action of a method: its name, and a function that raises at all of its calls."""
     make = partial(learner, method)
-    calls = ("call", "c_call")
-    yield "observe, interrupted", observe_points(make, NEW_CLASS, INTERRUPT, calls)
-    yield "observe, out of memory", observe_points(make, NEW_CLASS, {"MemoryError": MemoryError})
-    yield "save, interrupted", save_points(make(), NEW_CLASS)
-    yield "save, refused", save_points(make(), NEW_CLASS, SYSTEM, EVERY, of_the_system)
-    yield "load, interrupted", load_points(make)
-    yield "load, refused", load_points(make, SYSTEM, EVERY, of_the_system)
+    calls, memory = ("call", "c_call"), {"MemoryError": MemoryError}
+    system = (SYSTEM, EVERY, of_the_system)
+    return {
+        "observe, interrupted": partial(observe_points, make, NEW_CLASS, INTERRUPT, calls),
+        "observe, out of memory": partial(observe_points, make, NEW_CLASS, memory),
+        "save, interrupted": lambda: save_points(make(), NEW_CLASS),
+        "save, refused": lambda: save_points(make(), NEW_CLASS, *system),
+        "load, interrupted": partial(load_points, make),
+        "load, refused": partial(load_points, make, *system),
+    }
