@@ -28,6 +28,8 @@ bench: $(READY) ## the benchmarks; ratios are written to results/
 	$(BIN)/python -m benchmarks.growth --stream 1000000 --out results/bench_growth.json
 	$(BIN)/python -m benchmarks.imports --out results/bench_imports.json
 	$(BIN)/python -m benchmarks.memory --out results/bench_memory.json
+	$(BIN)/python -m benchmarks.live --out results/bench_live.json
+	$(BIN)/python -m benchmarks.loading --out results/bench_loading.json
 
 paper: $(READY) ## the paper's node classification tables, beside the published values
 	$(BIN)/python -m experiments.overall --figures docs/figures
@@ -47,8 +49,9 @@ matching: $(READY) ## the experiments of feature matching; numbers are written t
 	$(BIN)/python -m benchmarks.matching --out results/bench_matching.json
 
 KILLS ?= 10
-kill: $(READY)  ## kill runs and lessons at random moments, repeat them, compare; KILLS=60 for more
+kill: $(READY)  ## kill runs, lessons and learn at random moments, repeat them, compare; KILLS=60 for more
 	$(BIN)/python tests/cli/kill_and_resume.py $(KILLS)
+	$(BIN)/python tests/cli/kill_learn.py $(KILLS)
 
 faults: $(READY) ## raise at every call inside observe, save and load; counts to results/
 	$(BIN)/python -m tests.faults.count results/faults.json

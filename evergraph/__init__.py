@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evergraph.graph import Dataset as Dataset
     from evergraph.graph import Graph as Graph
+    from evergraph.graph import GrowingGraph as GrowingGraph
     from evergraph.graph import Neighbors as Neighbors
     from evergraph.graph import SparseRows as SparseRows
     from evergraph.learn import AgeQuota as AgeQuota
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from evergraph.learn.methods import Joint as Joint
     from evergraph.learn.methods import LwF as LwF
     from evergraph.learn.methods import Replay as Replay
+    from evergraph.model import Model as Model
+    from evergraph.model import open as open
     from evergraph.nn import FGN as FGN
     from evergraph.nn import Requires as Requires
     from evergraph.nn import baseline as baseline
@@ -45,12 +48,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
-    "graph": "Dataset Graph Neighbors SparseRows",
+    "graph": "Dataset Graph GrowingGraph Neighbors SparseRows",
     "stream": "Batch Continuum Schedule link_continuum node_continuum",
     "nn": "FGN Requires baseline",
     "learn": "AgeQuota ClassBalanced Classification Learner LinkPrediction Memory Method "
     "Regression Reservoir Task Training UniformEviction",
     "learn.methods": "AGEM DER EWC GEM MAS Analytic Finetune Joint LwF Replay",
+    "model": "Model open",
 }
 _NAMES = {name: module for module, names in _WHERE.items() for name in names.split()}
 

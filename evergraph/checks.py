@@ -11,6 +11,9 @@ from torch import Tensor
 LABEL_LIMIT = 2**31  # labels at or above this are surely no class numbers
 
 
+LONGEST = 60  # characters of a value in an error
+
+
 def check_one_of(name: str, value: str, known: Collection[str]) -> None:
     """Reject an unknown name.
 
@@ -37,3 +40,16 @@ def find_non_finite(values: Tensor) -> tuple[int, ...] | None:
         return None
     found = torch.nonzero(~values.isfinite())
     return tuple(found[0].tolist()) if len(found) else None  # or finite numbers of infinite sum
+
+
+def shorten(value: object) -> str:
+    """The value as Python writes it, in at most 60 characters.
+
+    Example:
+        >>> shorten("ab" * 1000)
+        "'abababababababababababababababababababababa'... (2,000 long)"
+    """
+    if isinstance(value, str | bytes) and len(value) > LONGEST - 2:
+        return f"{value[: LONGEST - 17]!r}... ({len(value):,} long)"
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

@@ -2,6 +2,16 @@
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "house",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("house")
 
 torch.set_num_threads(1)  # small tensors gain nothing from more, and lose a lot on a busy machine
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import (
     MofNCompleteColumn,
@@ -108,7 +108,9 @@ def progress(quiet: bool) -> Iterator[Progress]:
         yield shown
 
 
-def publish(result: object, as_json: bool, out: Path | None, show: Callable[[], Table]) -> None:
+def publish(
+    result: object, as_json: bool, out: Path | None, show: Callable[[], RenderableType]
+) -> None:
     """Write and print a result, as JSON or as a table; it is printed even if the file fails."""
     with complaints():
         try:

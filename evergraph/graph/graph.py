@@ -150,7 +150,7 @@ class Graph:
             raise ValueError(f"cap={cap} draws neighbors at random: pass a torch.Generator")
         ids = nodes.cpu().numpy()
         visible = self._visibility(ids, arrival, now)
-        weight = None if self.weight is None else self.weight.detach().cpu().numpy()
+        weight = None if self.weight is None else self.weight.detach().cpu().numpy().__getitem__
         found = walk(self._adjacency, weight, ids, hops, cap, self_loops, visible, generator)
         return found.to(self.edges.device)
 
@@ -175,7 +175,7 @@ class Graph:
 
     def _visibility(
         self, nodes: Ints, arrival: Tensor | None, now: Tensor | None
-    ) -> Callable[[Ints, Ints], Bools] | None:
+    ) -> Callable[[Ints, Ints, Ints], Bools] | None:
         if arrival is None:
             if now is not None:
                 raise ValueError("now says up to which arrival a node sees: pass arrival as well")
@@ -185,7 +185,7 @@ class Graph:
             _check_shape("now", now, nodes.shape)
         when = arrival.cpu().numpy()
         limit = when[nodes] if now is None else now.cpu().numpy()
-        return lambda owner, node: when[node] <= limit[owner]
+        return lambda owner, node, edge: when[node] <= limit[owner]
 
 
 def check_nodes(what: str, nodes: Tensor, num_nodes: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -44,6 +45,32 @@ class Neighborhood:
         return Neighborhood(nodes, owner, hop, weight)
 
 
+class Steps(Protocol):
+    """What `walk` needs of a graph: how many node numbers there are, and where edges lead."""
+
+    @property
+    def num_nodes(self) -> int:
+        """One more than the largest node number."""
+
+    def step(self, nodes: Ints) -> tuple[Ints, Ints, Ints]:
+        """All edges that leave `nodes`: the position in `nodes`, the target and the edge's number.
+
+        Row by row; within a row the targets ascend, in whatever order the graph gives its nodes.
+        """
+
+
+def spans(start: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """All entries of rows that begin at `start`: the number of the row and the entry, row by row.
+
+    Example:
+        >>> spans(np.array([7, 0]), np.array([2, 1]))
+        (array([0, 0, 1]), array([7, 8, 0]))
+    """
+    parent = np.repeat(np.arange(len(counts)), counts)
+    shift = start - (np.cumsum(counts) - counts)
+    return parent, np.arange(len(parent)) + shift[parent]
+
+
 @dataclass(frozen=True, eq=False)
 class Adjacency:
     """Distinct edges in compressed rows: node i owns the entries `start[i]:start[i + 1]`.
@@ -76,12 +103,16 @@ class Adjacency:
         np.cumsum(np.bincount(source, minlength=num_nodes), out=start[1:])
         return cls(start, target, edge[proper][first])
 
-    def expand(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """All entries of the rows `nodes`: the position in `nodes` and the entry, row by row."""
-        counts = self.start[nodes + 1] - self.start[nodes]
-        parent = np.repeat(np.arange(len(nodes)), counts)
-        shift = self.start[nodes] - (np.cumsum(counts) - counts)
-        return parent, np.arange(len(parent)) + shift[parent]
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return len(self.start) - 1
+
+    def step(self, nodes: Ints) -> tuple[Ints, Ints, Ints]:
+        """All edges that leave `nodes`, see `Steps`."""
+        start = self.start[nodes]
+        parent, entry = spans(start, self.start[nodes + 1] - start)
+        return parent, self.target[entry], self.edge[entry]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,71 +129,77 @@ class _Reached:
 
 
 def walk(
-    adjacency: Adjacency,
-    weight: Floats | None,
+    graph: Steps,
+    weight: Callable[[Ints], Floats] | None,
     nodes: Ints,
     hops: int,
     cap: int | None,
     self_loops: bool,
-    visible: Callable[[Ints, Ints], Bools] | None,
-    generator: torch.Generator | None,
+    visible: Callable[[Ints, Ints, Ints], Bools] | None,
+    generator: torch.Generator | None = None,
+    keys: NDArray[np.uint64] | None = None,
 ) -> Neighborhood:
     """Breadth-first search from all nodes of a batch at once.
 
-    Hop k holds the nodes at distance exactly k. The search itself is never thinned: `cap` draws
-    among all nodes of a hop with equal chances, so that a drawn node is where the graph says.
-    `Graph.neighborhood` describes the arguments; `visible` tells for pairs of owner and node
-    whether the owner may see the node, and what it may not see is not walked through either.
+    Hop k holds the nodes at distance exactly k. The search itself is never thinned: `cap` chooses
+    among all nodes of a hop, so that a chosen node is where the graph says. `Graph.neighborhood`
+    describes the arguments; `weight` gives the weights of edges by their numbers; `visible` tells
+    for owners, nodes and edges to them whether the owner may see the node through the edge, and
+    what it may not see is not walked through either. Nodes are in the order of their `keys`, or of
+    their numbers without. `cap` draws with the generator, or keeps the first without.
     """
-    num_nodes = len(adjacency.start) - 1
-    ones = None if weight is None else np.ones((len(nodes), *weight.shape[1:]), weight.dtype)
+    like = None if weight is None else weight(nodes[:0])
+    ones = None if like is None else np.ones((len(nodes), *like.shape[1:]), like.dtype)
     reached = _Reached(np.arange(len(nodes)), nodes, ones)
-    seen = reached.owner * num_nodes + nodes
+    seen = reached.owner * graph.num_nodes + nodes
     found = [(1, reached)] if self_loops else []
     for hop in range(1, hops + 1):
-        reached = _step(adjacency, weight, reached, visible)
-        key, first = np.unique(reached.owner * num_nodes + reached.node, return_index=True)
+        reached = _step(graph, weight, reached, visible)
+        key, first = np.unique(reached.owner * graph.num_nodes + reached.node, return_index=True)
         new = ~np.isin(key, seen, assume_unique=True)
         reached = reached[first[new]]
+        if keys is not None:
+            reached = reached[np.lexsort((keys[reached.node], reached.owner))]
         seen = np.concatenate([seen, key[new]])
         kept = reached
-        if cap is not None and generator is not None:
-            kept = reached[_draw(reached.owner, cap - int(self_loops and hop == 1), generator)]
+        if cap is not None:
+            kept = reached[_choose(reached.owner, cap - int(self_loops and hop == 1), generator)]
         found.append((hop, kept))
     return _pack(found)
 
 
 def _step(
-    adjacency: Adjacency,
-    weight: Floats | None,
+    graph: Steps,
+    weight: Callable[[Ints], Floats] | None,
     reached: _Reached,
-    visible: Callable[[Ints, Ints], Bools] | None,
+    visible: Callable[[Ints, Ints, Ints], Bools] | None,
 ) -> _Reached:
     """One hop further along every edge, repeats included."""
-    parent, entry = adjacency.expand(reached.node)
-    owner, node = reached.owner[parent], adjacency.target[entry]
+    parent, node, edge = graph.step(reached.node)
+    owner = reached.owner[parent]
     if visible is not None:
-        keep = visible(owner, node)
-        owner, node, parent, entry = owner[keep], node[keep], parent[keep], entry[keep]
+        keep = visible(owner, node, edge)
+        owner, node, parent, edge = owner[keep], node[keep], parent[keep], edge[keep]
     path = None
     if weight is not None and reached.path is not None:
-        path = reached.path[parent] * weight[adjacency.edge[entry]]
+        path = reached.path[parent] * weight(edge)
     return _Reached(owner, node, path)
 
 
-def _draw(owner: Ints, limit: int, generator: torch.Generator) -> Bools:
-    """Choose at most `limit` entries of each owner (sorted), each with the same chance."""
+def _choose(owner: Ints, limit: int, generator: torch.Generator | None) -> Bools:
+    """At most `limit` entries of each owner (sorted): drawn with equal chances, or the first."""
     counts = np.bincount(owner)
+    rank = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+    if generator is None:
+        return rank < limit
     crowded = (counts > limit)[owner]
     draws = torch.rand(
         int(crowded.sum()), generator=generator, dtype=torch.float64, device=generator.device
     )
     chance = np.zeros(len(owner))
     chance[crowded] = draws.cpu().numpy()
-    order = np.lexsort((chance, owner))
-    rank = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
     keep = np.zeros(len(owner), dtype=np.bool_)
-    keep[order] = rank < limit
+    keep[np.lexsort((chance, owner))] = rank < limit
     return keep
 
 

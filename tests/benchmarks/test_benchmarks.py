@@ -7,7 +7,7 @@ import torch
 from typer import Typer
 from typer.testing import CliRunner
 
-from benchmarks import growth, imports, memory
+from benchmarks import growth, imports, live, loading, memory
 from benchmarks.batches import bags_of_words, dense_embeddings
 from benchmarks.measure import milliseconds, peak_mb
 from benchmarks.speed import speed
@@ -103,3 +103,41 @@ def test_import_cost_is_told_as_a_ratio():
     content = json.loads(result.stdout)
     assert content["torch_over_torch"] == 1
     assert {"evergraph_over_torch", "help_over_torch", "cpu_seconds"} <= content.keys()
+
+
+def test_live_reports_events_updates_and_ratios(tmp_path):
+    app = Typer()
+    app.command()(live.command)
+    options = ["--events", "10000", "--stored", "2000", "--largest", "1000"]
+    made = CliRunner().invoke(app, [*options, "--json", "--out", str(tmp_path / "live.json")])
+    assert made.exit_code == 0, made.output
+    found = json.loads((tmp_path / "live.json").read_text())
+    assert [row["nodes"] for row in found["updates"]] == [1000]
+    assert len(found["tenths"]) == live.PARTS
+    assert found["tenths"][-1]["nodes"] == pytest.approx(10_000 / (live.LINKS + 2), rel=0.01)
+    assert found["last_to_first"].keys() >= {"cpu_us_per_event", "edge_us_p99"}
+    assert found["model"]["events"] > 1990
+
+
+def test_live_events_name_nodes_that_are_there():
+    seen = set()
+    for kind, values in live.events(4000):
+        if kind == "node":
+            assert values[0] not in seen
+            seen.add(values[0])
+            assert (values[1][1:] > values[1][:-1]).all()
+        else:
+            assert seen.issuperset(values[: 2 if kind == "edge" else 1])
+
+
+def test_loading_times_every_step_of_both(tmp_path):
+    found = loading.measure(nodes=300, edges=500, repeats=1)
+    assert list(found["steps"]) == [
+        "read nodes", "infer", "fit", "encode", "put nodes", "read edges", "put edges"
+    ]  # fmt: skip
+    ratio = found["evergraph"]["cpu_s"] / found["pyarrow"]["cpu_s"]
+    assert found["cpu_ratio"] == pytest.approx(ratio)
+    graph = loading.load(loading.write_tables(tmp_path, 300, 500), lambda _: None)
+    assert len(graph) == 300
+    assert 450 < graph.num_edges <= 500
+    assert len(graph.classes) == 5

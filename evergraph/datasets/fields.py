@@ -1,0 +1,213 @@
+"""Ids, labels, weights and times: the cells that are not features, one by one or by columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from evergraph.datasets.cells import DAY, flat, is_null, is_plain, parse_moment, parse_number, texts
+from evergraph.datasets.columns import Chunk, text_of_float
+from evergraph.datasets.report import Report
+from evergraph.datasets.sums import LIMIT
+from evergraph.graph.ids import MAX_BYTES, Id
+from evergraph.graph.links import MAX_WEIGHT
+
+MAX_LABEL = 10**6
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_SMALL = "^(0|-?[1-9][0-9]{0,17})$"  # integers that fit into 64 bits for sure
+_SPLITS = {"train": "train", "test": "test", "val": "valid", "valid": "valid"}
+
+
+class FieldError(ValueError):
+    """A value that breaks a rule: `rule` and `way_out`."""
+
+    def __init__(self, rule: str, way_out: str) -> None:
+        super().__init__(f"{rule}; {way_out}")
+        self.rule = rule
+        self.way_out = way_out
+
+
+def id_of(value: object) -> Id:
+    """An id; a text that is written as a 64-bit integer is that integer, in every format.
+
+    Example:
+        >>> id_of("7"), id_of(7), id_of("007"), id_of(" ann ")
+        (7, 7, '007', 'ann')
+    """
+    if isinstance(value, float) and value == value // 1 and abs(value) < 2**53:
+        value = int(value)  # a column of integers with gaps is often stored so
+    if type(value) is int:
+        if not -(2**63) <= value < 2**63:
+            raise FieldError("an integer id must fit into 64 bits", "write it as text")
+        return value
+    if not isinstance(value, str):
+        raise FieldError("an id must be text or an integer", "write it in quotes, or as an integer")
+    text = _name(value, "an id")
+    if _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63:
+        return int(text)
+    return text
+
+
+def label_of(value: object) -> str | None:
+    """The name of a class; None, and an empty text, for unknown.
+
+    Example:
+        >>> label_of("theory"), label_of(3.0), label_of(True), label_of(" ")
+        ('theory', '3', 'true', None)
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None or value != value or (isinstance(value, str) and not value.strip()):
+        return None
+    if isinstance(value, int | float):
+        if not abs(value) < MAX_LABEL:
+            rule = f"a label that is a number must be below {MAX_LABEL:,}"
+            raise FieldError(rule, "number the classes from 0, or give their names as text")
+        value = text_of_float(value) if isinstance(value, float) else str(value)
+    if not isinstance(value, str):
+        raise FieldError("a label must be the name of a class", "write text or a number")
+    return _name(value, "a label")
+
+
+def time_of(value: object) -> float | None:
+    """A time as a number; ISO dates count in days since 1970.
+
+    Example:
+        >>> time_of(3), time_of("1970-01-02T12:00"), time_of("")
+        (3.0, 1.5, None)
+    """
+    number = _number_of(value)
+    if number is None and isinstance(value, str) and value.strip():
+        moment = parse_moment(value.strip())
+        if moment is None:
+            raise FieldError("a time must be a number or an ISO date", "write it as 2024-05-31")
+        return moment / DAY
+    if number is not None and not abs(number) <= LIMIT:
+        raise FieldError(f"a time must lie within ±{LIMIT:.2g}", "count it in a larger unit")
+    return number
+
+
+def weight_of(value: object) -> float | list[float] | None:
+    """The weight of an edge, a number or a list of numbers; None if there is none."""
+    if isinstance(value, list | tuple):
+        return [_one_weight(part) for part in value]
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    return _one_weight(value)
+
+
+def _one_weight(value: object) -> float:
+    number = _number_of(value)
+    if number is None or not abs(number) <= MAX_WEIGHT:
+        rule = f"a weight must be a number from -{MAX_WEIGHT} to {MAX_WEIGHT}"
+        raise FieldError(rule, "scale the weights")
+    return number
+
+
+def split_of(value: object) -> str | None:
+    """The part of a split: train, test, valid or None."""
+    text = value.strip().lower() if isinstance(value, str) else value
+    if text is None or text == "":
+        return None
+    if not isinstance(text, str) or text not in _SPLITS:
+        raise FieldError(
+            "a split must be train, test, val or empty", "correct it or leave it empty"
+        )
+    return _SPLITS[text]
+
+
+def _number_of(value: object) -> float | None:
+    """A number, None for what is missing or no number at all."""
+    if isinstance(value, str):
+        return parse_number(value.strip())
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return None if value != value else float(value)
+        except OverflowError:
+            return float("inf")
+    if value is None:
+        return None
+    raise FieldError("a number is needed", "write a number or leave it empty")
+
+
+def _name(value: str, what: str) -> str:
+    text = value.strip()
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= MAX_BYTES:
+        rule = f"{what} must have 1 to {MAX_BYTES:,} bytes, not {size:,}"
+        raise FieldError(rule, "shorten it" if size else "give one")
+    if "\0" in text or any(0xD800 <= ord(letter) < 0xE000 for letter in text):
+        raise FieldError(f"{what} must be valid text without NUL", "remove the character")
+    return text
+
+
+def column_of_ids(column: Any) -> list[Id] | None:
+    """All ids of a column at once, or None if they must be looked at one by one."""
+    array = flat(column)
+    if pa.types.is_integer(array.type) and array.null_count == 0:
+        values: list[Id] = array.to_numpy().tolist()
+        return values
+    if not pa.types.is_string(array.type):
+        return None
+    if not is_plain(array):
+        array, _ = texts(array)
+    if array.null_count or not len(array):
+        return None
+    lengths = pc.binary_length(array)
+    shortest, longest = pc.min_max(lengths).values()
+    if shortest.as_py() == 0 or longest.as_py() > MAX_BYTES:
+        return None
+    digits = pc.or_(pc.utf8_is_decimal(array), pc.starts_with(array, "-"))
+    if pc.all(digits).as_py() and pc.all(pc.match_substring_regex(array, _SMALL)).as_py():
+        integers: list[Id] = pc.cast(array, pa.int64()).to_numpy().tolist()
+        return integers
+    if pc.any(digits).as_py() or pc.any(pc.match_substring(array, "\0")).as_py():
+        return None
+    names: list[Id] = array.to_pylist()
+    return names
+
+
+def column_of_floats(column: Any, limit: float) -> NDArray[np.float64] | None:
+    """All numbers of a column of numbers or plain numerals at once, or None."""
+    array = flat(column)
+    if pa.types.is_string(array.type):
+        if is_null(array).any():
+            return None
+        try:
+            array = pc.cast(array, pa.float64())
+        except pa.ArrowInvalid:
+            return None
+    if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        return None
+    values = np.array(array.to_numpy(zero_copy_only=False), dtype=np.float64)
+    return values if (np.abs(values) <= limit).all() else None
+
+
+def each(
+    chunk: Chunk, name: str, convert: Callable[[object], Any], report: Report, bad: set[int]
+) -> list[Any]:
+    """A column cell by cell; refused cells are reported and their rows added to `bad`."""
+    column = flat(chunk.table.column(name))
+    if pa.types.is_string(column.type):
+        known = pc.dictionary_encode(column)
+        try:
+            distinct = [*map(convert, known.dictionary.to_pylist()), convert(None)]
+            codes = pc.fill_null(known.indices, len(distinct) - 1).to_numpy().tolist()
+            return [distinct[code] for code in codes]
+        except FieldError:
+            pass  # the loop below says where
+    values: list[Any] = []
+    for row, value in enumerate(column.to_pylist()):
+        try:
+            values.append(convert(value))
+        except FieldError as error:
+            chunk.complain(report, row, name, value, error.rule, error.way_out)
+            bad.add(row)
+            values.append(None)
+    return values

@@ -1,0 +1,236 @@
+"""Tables of nodes and of edges, with their ids, labels, weights and times apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evergraph.datasets.columns import Chunk
+from evergraph.datasets.fields import (
+    column_of_floats,
+    column_of_ids,
+    each,
+    id_of,
+    label_of,
+    split_of,
+    time_of,
+    weight_of,
+)
+from evergraph.datasets.report import Report
+from evergraph.datasets.sums import LIMIT
+from evergraph.datasets.tables import name_of, read_tables
+from evergraph.graph.ids import Id
+from evergraph.graph.links import MAX_WEIGHT
+
+Floats = NDArray[np.float64]
+_OWN = ("label", "time", "split")
+_WEIGHT = re.compile(r"weight(0|[1-9][0-9]*)")
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """Some rows of a table of nodes.
+
+    Attributes:
+        ids: of the rows.
+        labels: class names, None where unknown; None if there is no such column.
+        times: NaN where unknown; None if there is no such column.
+        splits: train, test, valid or None; None if there is no such column.
+        features: the other columns.
+    """
+
+    ids: list[Id]
+    labels: list[str | None] | None
+    times: Floats | None
+    splits: list[str | None] | None
+    features: Chunk
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Some rows of a table of edges.
+
+    Attributes:
+        sources: ids.
+        targets: ids.
+        weights: `(R,)`, or `(R, W)` for vectors; 1 where unknown; None if there is no such column.
+        times: NaN where unknown; None if there is no such column.
+        chunk: the rows as they were read, for their lines.
+    """
+
+    sources: list[Id]
+    targets: list[Id]
+    weights: Floats | None
+    times: Floats | None
+    chunk: Chunk
+
+
+def read_nodes(
+    source: Any, report: Report | None = None, *, id: str = "id", format: str | None = None
+) -> Iterator[Nodes]:
+    """The nodes of a table, chunk by chunk; rows that are complained about are left out.
+
+    Args:
+        source: as in `read_tables`.
+        report: collects complaints; without it, all are raised after the last chunk.
+        id: the column of ids, which must be there and be unique.
+        format: as in `read_tables`.
+    """
+    own = Report() if report is None else report
+    seen: set[Any] = set()
+    empty, before = True, own.count
+    for chunk in read_tables(source, own, format=format):
+        if not _has(chunk, (id,), own):
+            break
+        bad: set[int] = set()
+        ids = _ids(chunk, id, own, bad)
+        _find_repeated(chunk, id, ids, seen, own, bad)
+        labels = _labels(chunk, own, bad)
+        times = _times(chunk, own, bad)
+        present = "split" in chunk.table.column_names
+        splits = each(chunk, "split", split_of, own, bad) if present else None
+        kept = _kept(chunk, bad)
+        empty = empty and not chunk.num_rows
+        yield Nodes(
+            _pick(ids, kept, bad),
+            None if labels is None else _pick(labels, kept, bad),
+            None if times is None else times[kept],
+            None if splits is None else _pick(splits, kept, bad),
+            (chunk.take(kept) if bad else chunk).without((id, *_OWN)),
+        )
+    if empty and own.count == before:
+        rule, way_out = "a table of nodes must have a row", "add nodes"
+        own.add(name_of(source), None, None, "none", rule, way_out)
+    if report is None:
+        own.check()
+
+
+def read_edges(
+    source: Any,
+    report: Report | None = None,
+    *,
+    ends: tuple[str, str] = ("source", "target"),
+    format: str | None = None,
+) -> Iterator[Edges]:
+    """The edges of a table, chunk by chunk; rows that are complained about are left out.
+
+    Columns other than the two ends, `weight` (a number or a list) or `weight0`, `weight1`, ...,
+    and `time` are reported.
+    """
+    own = Report() if report is None else report
+    for chunk in read_tables(source, own, format=format):
+        if not _has(chunk, ends, own):
+            break
+        bad: set[int] = set()
+        sources, targets = (_ids(chunk, end, own, bad) for end in ends)
+        names = [name for name in chunk.table.column_names if _WEIGHT.fullmatch(name)]
+        for name in chunk.table.column_names:
+            if name not in (*ends, "weight", "time", *names):
+                rule = f"a table of edges has {', '.join(ends)}, weight and time"
+                own.add(chunk.file, None, name, name, rule, "leave the column out")
+        weights, times = _weights(chunk, names, own, bad), _times(chunk, own, bad)
+        kept = _kept(chunk, bad)
+        yield Edges(
+            _pick(sources, kept, bad),
+            _pick(targets, kept, bad),
+            None if weights is None else weights[kept],
+            None if times is None else times[kept],
+            chunk.take(kept) if bad else chunk,
+        )
+    if report is None:
+        own.check()
+
+
+def _has(chunk: Chunk, names: tuple[str, ...], report: Report) -> bool:
+    gone = [name for name in names if name not in chunk.table.column_names]
+    for name in gone:
+        found = ", ".join(chunk.table.column_names) or "no columns"
+        way_out = "add it, say which column holds it, or separate the columns by commas"
+        report.add(chunk.file, None, name, found, f"there must be a column {name!r}", way_out)
+    return not gone
+
+
+def _ids(chunk: Chunk, name: str, report: Report, bad: set[int]) -> list[Any]:
+    ids = column_of_ids(chunk.table.column(name))
+    return each(chunk, name, id_of, report, bad) if ids is None else ids
+
+
+def _find_repeated(
+    chunk: Chunk, name: str, ids: list[Any], seen: set[Any], report: Report, bad: set[int]
+) -> None:
+    before = len(seen)
+    repeated = seen.intersection(ids)
+    seen.update(ids)
+    seen.discard(None)
+    if len(seen) - before == len(ids) - len(bad):
+        return
+    for row, node in enumerate(ids):
+        if node in repeated and row not in bad:
+            rule = "an id must be unique in the table"
+            chunk.complain(report, row, name, node, rule, "remove the row, or rename the node")
+            bad.add(row)
+        repeated.add(node)
+
+
+def _labels(chunk: Chunk, report: Report, bad: set[int]) -> list[str | None] | None:
+    if "label" not in chunk.table.column_names:
+        return None
+    return each(chunk, "label", label_of, report, bad)
+
+
+def _times(chunk: Chunk, report: Report, bad: set[int]) -> Floats | None:
+    if "time" not in chunk.table.column_names:
+        return None
+    times = column_of_floats(chunk.table.column("time"), LIMIT)
+    if times is None:
+        found = each(chunk, "time", time_of, report, bad)
+        times = np.array([np.nan if time is None else time for time in found], dtype=np.float64)
+    return times
+
+
+def _weights(chunk: Chunk, parts: list[str], report: Report, bad: set[int]) -> Floats | None:
+    names = chunk.table.column_names
+    if not parts:
+        return _weight(chunk, "weight", report, bad) if "weight" in names else None
+    expected = [f"weight{part}" for part in range(len(parts))]
+    if "weight" in names or set(parts) != set(expected):
+        rule = "weights are one column weight, or weight0, weight1, ... without gaps"
+        report.add(chunk.file, None, "weight", ", ".join(parts), rule, "rename the columns")
+        return None
+    columns = [_weight(chunk, name, report, bad) for name in expected]
+    return np.stack([column.reshape(chunk.num_rows, -1)[:, 0] for column in columns], axis=1)
+
+
+def _weight(chunk: Chunk, name: str, report: Report, bad: set[int]) -> Floats:
+    weights = column_of_floats(chunk.table.column(name), MAX_WEIGHT)
+    if weights is not None:
+        return weights
+    found = each(chunk, name, weight_of, report, bad)
+    widths = {len(weight) for weight in found if isinstance(weight, list)}
+    if not widths:
+        return np.array([1.0 if weight is None else weight for weight in found], dtype=np.float64)
+    width = min(widths)
+    made = np.ones((len(found), width))
+    for row, weight in enumerate(found):
+        if isinstance(weight, list) and len(weight) == width:
+            made[row] = weight
+        elif weight is not None:
+            rule = f"weights must all be lists of {width} numbers"
+            chunk.complain(report, row, name, weight, rule, "make them alike")
+            bad.add(row)
+    return made
+
+
+def _kept(chunk: Chunk, bad: set[int]) -> NDArray[np.int64]:
+    kept = np.ones(chunk.num_rows, dtype=np.bool_)
+    kept[list(bad)] = False
+    return np.flatnonzero(kept)
+
+
+def _pick(values: list[Any], kept: NDArray[np.int64], bad: set[int]) -> list[Any]:
+    return [values[row] for row in kept.tolist()] if bad else values

@@ -1,0 +1,342 @@
+"""A growing graph on disk: nodes, edges and labels in one SQLite file, all or nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evergraph.checks import shorten
+from evergraph.graph.database import Database, StoreError
+from evergraph.graph.ids import Id, check_id, check_number, check_text
+
+VERSION = 1
+
+Value = str | bytes | int | float | None
+
+# Ids have no declared type, so that 7 and '7' are two ids.
+_EDGES = "source NOT NULL, target NOT NULL, weight, time REAL, PRIMARY KEY (source, target)"
+_SCHEMA = f"""
+CREATE TABLE node (
+    id NOT NULL PRIMARY KEY, cells TEXT NOT NULL, label TEXT, label_position INTEGER, time REAL,
+    base TEXT
+) WITHOUT ROWID;
+CREATE TABLE edge ({_EDGES}) WITHOUT ROWID;
+CREATE TABLE waiting ({_EDGES}) WITHOUT ROWID;
+CREATE INDEX edge_target ON edge (target);
+CREATE INDEX waiting_target ON waiting (target);
+CREATE TABLE meta (key TEXT NOT NULL PRIMARY KEY, value) WITHOUT ROWID;
+INSERT INTO meta VALUES ('position', 0);
+"""
+_BOTH = "EXISTS (SELECT 1 FROM node WHERE id = {}) AND EXISTS (SELECT 1 FROM node WHERE id = {})"
+_PUT_NODE = """
+INSERT INTO node VALUES (?1, ?2, ?3, iif(?3 IS NULL, NULL, ?5), ?4, ?6)
+ON CONFLICT DO UPDATE SET
+    base = iif(excluded.base IS NULL AND base = '' AND cells <> excluded.cells, cells,
+               coalesce(excluded.base, base)),
+    cells = excluded.cells,
+    label_position = iif(excluded.label IS NULL OR excluded.label = label,
+                         label_position, excluded.label_position),
+    label = coalesce(excluded.label, label), time = coalesce(excluded.time, time)
+"""
+_PUT_LABEL = """
+UPDATE node SET label_position = iif(label IS ?2, label_position, ?3), label = ?2 WHERE id = ?1
+"""
+_PUT_EDGE = f"""
+INSERT INTO {{}} SELECT ?1, ?2, ?3, ?4 WHERE {{}} ({_BOTH.format("?1", "?2")})
+ON CONFLICT DO UPDATE SET
+    weight = coalesce(excluded.weight, weight), time = coalesce(excluded.time, time)
+"""
+_RELEASED = _BOTH.format("source", "target")
+_OF_EDGE = "WHERE source = ?1 AND target = ?2"
+_OF_NODE = "WHERE source = ?1 OR target = ?1"
+
+
+class Node(NamedTuple):
+    """A node as it is stored; `label_position` is the event that brought the label."""
+
+    id: Id
+    cells: dict[str, Any]
+    label: str | None
+    label_position: int | None
+    time: float | None
+
+
+class Edge(NamedTuple):
+    """An edge as it is stored; None stands for weight 1."""
+
+    source: Id
+    target: Id
+    weight: float | tuple[float, ...] | None
+    time: float | None
+
+
+class Store:
+    """The content of a growing graph in a file; made if it is not there.
+
+    Every change happens in a transaction, which is in the file as a whole when its block has
+    ended, whatever happens to the process or the machine, and not at all before. One process
+    writes at a time; others may read. Edges whose ends are not both there wait for them. What is
+    None stays as it was, as in `GrowingGraph`, and self loops are ignored.
+
+    Args:
+        path: the file.
+        directed: whether an edge and its mirror are two edges; None takes it from the file.
+        readonly: whether to open an existing file for reading only.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> folder = TemporaryDirectory()
+        >>> store = Store(Path(folder.name) / "graph.sqlite")
+        >>> with store.transaction():
+        ...     store.put_edge("ann", 7)
+        ...     store.put_node("ann", {"age": 31}, label="human")
+        ...     store.put_node(7, {"age": None})
+        False
+        []
+        [Edge(source=7, target='ann', weight=None, time=None)]
+        >>> store.position, [node.id for node in store.nodes()]
+        (3, [7, 'ann'])
+        >>> store.close()
+        >>> folder.cleanup()
+    """
+
+    def __init__(
+        self, path: Path | str, *, directed: bool | None = None, readonly: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self._file = Database(self.path, _SCHEMA, VERSION, readonly)
+        try:
+            self._position = int(self.get("position"))  # type: ignore[arg-type]
+            known = self.get("directed")
+            if known is None and not readonly:
+                with self.transaction():
+                    self.set("directed", int(bool(directed)))
+            self.directed = bool(directed if known is None else known)
+            if directed not in (None, self.directed):
+                raise StoreError(
+                    f"{path} was made with directed={self.directed}, got directed={directed}"
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the file free for others."""
+        self._file.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A block whose changes happen all, durably, when it ends, or not at all if it fails."""
+        before = self._position
+        try:
+            with self._file.transaction():
+                yield
+                self.set("position", self._position)
+        except BaseException:
+            self._position = before
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """A block that reads the state of one moment, whatever another process writes."""
+        with self._file.snapshot():
+            self._position = int(self.get("position"))  # type: ignore[arg-type]
+            yield
+
+    @property
+    def position(self) -> int:
+        """How many events were accepted."""
+        return self._position
+
+    def get(self, key: str) -> Value:
+        """What `set` stored under a name, or None."""
+        found: tuple[Value] | None = next(
+            self._file.read("SELECT value FROM meta WHERE key = ?", (key,)), None
+        )
+        return None if found is None else found[0]
+
+    def set(self, key: str, value: Value) -> None:
+        """Store a value of the user's under a name."""
+        self._file.write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def put_node(
+        self,
+        node: Id,
+        cells: Mapping[str, Any],
+        label: str | None = None,
+        time: float | None = None,
+    ) -> list[Edge]:
+        """Add a node or replace its cells (and label and time, if given).
+
+        Returns:
+            The edges that waited for it and are there now.
+        """
+        values = _node_values(node, cells, label, time)
+        self._file.write(_PUT_NODE, (*values, self._position, None))
+        self._position += 1
+        return self._release(f"({_OF_NODE[6:]}) AND", values[:1])
+
+    def put_nodes(
+        self,
+        nodes: Iterable[tuple[Id, Mapping[str, Any], str | None, float | None]],
+        *,
+        base: bool = False,
+    ) -> list[Edge]:
+        """Put many nodes, given as id, cells, label and time; returns the released edges.
+
+        With `base`, their cells of now are kept for `bases`, whatever replaces them later.
+        """
+        first, mark = self._position, "" if base else None
+        values = [(*_node_values(*node), first + at, mark) for at, node in enumerate(nodes)]
+        self._file.write_all(_PUT_NODE, values)
+        self._position += len(values)
+        return self._release("", ())
+
+    def _release(self, which: str, values: Sequence[Id]) -> list[Edge]:
+        """Move those edges that need not wait any more."""
+        found = list(self._file.read(f"SELECT * FROM waiting WHERE {which} {_RELEASED}", values))
+        if found:
+            self._file.write_all(_PUT_EDGE.format("edge", ""), found)
+            self._file.write(f"DELETE FROM waiting WHERE {which} {_RELEASED}", values)
+        return [_edge(row) for row in found]
+
+    def put_label(self, node: Id, label: str | None) -> None:
+        """Label a node, or take its label away; an error if the node is not there."""
+        label = None if label is None else check_text("a label", label)
+        position = None if label is None else self._position
+        if not self._file.write(_PUT_LABEL, (check_id(node), label, position)):
+            raise StoreError(f"the store has no node {shorten(node)}: put it first")
+        self._position += 1
+
+    def delete_node(self, node: Id) -> None:
+        """Delete a node and all its edges, waiting ones too; an error if it is not there."""
+        values = (check_id(node),)
+        if not self._file.write("DELETE FROM node WHERE id = ?", values):
+            raise StoreError(f"the store has no node {shorten(node)}")
+        for table in ("edge", "waiting"):
+            self._file.write(f"DELETE FROM {table} {_OF_NODE}", values)
+        self._position += 1
+
+    def put_edge(
+        self, source: Id, target: Id, weight: Any = None, time: float | None = None
+    ) -> bool:
+        """Add an edge or replace its weight and time (if given); False if it has to wait."""
+        return not self.put_edges([(source, target, weight, time)])
+
+    def put_edges(self, edges: Iterable[tuple[Id, Id, Any, float | None]]) -> int:
+        """Put many edges, given as source, target, weight and time; returns how many wait."""
+        values = [
+            (*self._pair(source, target), _weight_value(weight), _time(time))
+            for source, target, weight, time in edges
+        ]
+        proper = [edge for edge in values if edge[0] != edge[1]]
+        there = self._file.write_all(_PUT_EDGE.format("edge", ""), proper)
+        waiting = len(proper) - there
+        if waiting:
+            self._file.write_all(_PUT_EDGE.format("waiting", "NOT"), proper)
+        self._position += len(values)
+        return waiting
+
+    def delete_edge(self, source: Id, target: Id) -> None:
+        """Delete an edge, waiting or not; an error if it is not there."""
+        pair = self._pair(source, target)
+        tables = ("edge", "waiting")
+        if not sum(self._file.write(f"DELETE FROM {table} {_OF_EDGE}", pair) for table in tables):
+            raise StoreError(f"the store has no edge from {shorten(source)} to {shorten(target)}")
+        self._position += 1
+
+    def _pair(self, source: Id, target: Id) -> tuple[Id, Id]:
+        """The ends of an edge as they are stored: undirected ones in the order of SQLite."""
+        one, other = check_id(source), check_id(target)
+        if self.directed or _rank(one) <= _rank(other):
+            return one, other
+        return other, one
+
+    def node(self, node: Id) -> Node | None:
+        """A node, or None if it is not there."""
+        sql = "SELECT * FROM node WHERE id = ?"
+        found = next(self._file.read(sql, (check_id(node),)), None)
+        return None if found is None else _node(found)
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes in the order of their ids, integers first."""
+        return map(_node, self._file.read("SELECT * FROM node ORDER BY id"))
+
+    def bases(self, node: Id | None = None) -> Iterator[tuple[Id, dict[str, Any]]]:
+        """Ids and cells of the nodes that were put as base, as they were then; or of one node."""
+        sql = "SELECT id, iif(base = '', cells, base) FROM node WHERE base IS NOT NULL"
+        one = () if node is None else (check_id(node),)
+        found = self._file.read(f"{sql} {'AND id = ?' if one else ''} ORDER BY id", one)
+        return ((name, json.loads(cells)) for name, cells in found)
+
+    def edges(self) -> Iterator[Edge]:
+        """All edges in the order of their ids; those that wait are not among them."""
+        return map(_edge, self._file.read("SELECT * FROM edge ORDER BY source, target"))
+
+    def waiting(self) -> Iterator[Edge]:
+        """The edges that wait for a node."""
+        return map(_edge, self._file.read("SELECT * FROM waiting ORDER BY source, target"))
+
+    def checkpoint(self) -> None:
+        """Move the write-ahead log into the file and empty it."""
+        self._file.checkpoint()
+
+    def purge(self) -> None:
+        """Leave no byte of what was deleted in the file or its log; writes the file anew."""
+        self._file.purge()
+
+    def backup(self, path: Path | str) -> None:
+        """A consistent copy in another file, while this one is in use."""
+        self._file.backup(Path(path))
+
+
+def _rank(node: Id) -> tuple[bool, Id]:
+    return isinstance(node, str), node
+
+
+def _node_values(
+    node: Id, cells: Mapping[str, Any], label: str | None = None, time: float | None = None
+) -> tuple[Id, str, str | None, float | None]:
+    try:
+        text = json.dumps(dict(cells), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(
+            f"the cells of node {shorten(node)} must be what JSON can hold, got {shorten(cells)}: "
+            f"{error}"
+        ) from None
+    label = None if label is None else check_text("a label", label)
+    return check_id(node), text, label, _time(time)
+
+
+def _time(time: float | None) -> float | None:
+    return None if time is None else check_number("a time", time)
+
+
+def _weight_value(weight: Any) -> float | str | None:
+    """A number as it is, a vector as JSON."""
+    if weight is None:
+        return None
+    if isinstance(weight, str | bytes) or not hasattr(weight, "__len__"):
+        return check_number("a weight", weight)
+    return json.dumps([check_number("a weight", part) for part in weight])
+
+
+def _node(row: tuple[Any, ...]) -> Node:
+    node, cells, label, position, time, _ = row
+    return Node(node, json.loads(cells), label, position, time)
+
+
+def _edge(row: tuple[Any, ...]) -> Edge:
+    source, target, weight, time = row
+    vector = tuple(json.loads(weight)) if isinstance(weight, str) else weight
+    return Edge(source, target, vector, time)

@@ -1,0 +1,193 @@
+"""A learner whose state is always what learning from scratch on today's graph would give.
+
+Rows follow from a node and its neighborhood as they are now. Before the graph changes, the rows
+that may change are taken out of the sums; before the next solve they come in again as they are
+then. Sums are exact, so that nothing is left of what was taken out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_left, insort
+from dataclasses import asdict
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from evergraph.feature_graph.fixed_point import Blocks, Embedding, Rows, divide
+from evergraph.graph.growing import GrowingGraph
+from evergraph.graph.ids import Id, key
+from evergraph.learn.solution import Choice, Holdout, Solution
+from evergraph.learn.sums import Sums
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+SELF = 2**10  # the weight of a node in its own mean: one
+CHUNK = 1024  # rows that are made at a time
+ELIGIBLE = 2**64 // 8  # nodes with keys below this may be held out
+
+
+def landmark_order(node: Id) -> tuple[bool, int]:
+    """Nodes that come first in this order are landmarks: by key, those that may be held out last.
+
+    A node that is its own landmark has a row unlike those of nodes to come, so that it could not
+    calibrate.
+    """
+    found = key(node)
+    return found < ELIGIBLE, found
+
+
+def hop_means(graph: GrowingGraph, slots: Ints, hops: int) -> list[Rows]:
+    """The means of 1 to K steps, self loops included, as integer rows of these nodes.
+
+    The mean of k steps is the mean of the neighbors' means of k - 1 steps.
+    """
+    levels, steps = [slots], []  # whose means are needed, from K steps down to one
+    for _ in range(hops - 1):
+        step, members = _step(graph, levels[-1])
+        steps.append(step)
+        levels.append(members)
+    found = divide(graph.sums(levels[-1]), graph.degree(levels[-1]))
+    means = [found[np.searchsorted(levels[-1], slots)] if steps else found]
+    for level, step in zip(levels[-2::-1], steps[::-1], strict=True):
+        found = divide(sparse.csr_array(step @ found), graph.degree(level))
+        means.append(found if level is slots else found[np.searchsorted(level, slots)])
+    return means
+
+
+def _step(graph: GrowingGraph, slots: Ints) -> tuple[Rows, Ints]:
+    """Weights of all that counts in a mean of these nodes, and which nodes the columns are."""
+    owner, node, weight = graph.counted(slots)
+    members, column = np.unique(np.concatenate([slots, node]), return_inverse=True)
+    own = np.arange(len(slots))
+    values = np.concatenate([np.full(len(slots), SELF, dtype=np.int64), weight])
+    place = np.concatenate([own, owner]), column
+    return sparse.csr_array((values, place), shape=(len(slots), len(members))), members
+
+
+class ExactLearner:
+    """Closed form on a growing graph.
+
+    Args:
+        graph: which tells the learner before it changes.
+        blocks: what rows are made of.
+        landmarks: features of the landmark nodes, see `landmark_order`.
+        choice: settings; None lets the holdout choose whenever the state has changed.
+        held_out: how many labelled nodes are held out at the most: those with the smallest keys,
+            among an eighth of all keys.
+    """
+
+    def __init__(
+        self,
+        graph: GrowingGraph,
+        blocks: Blocks,
+        landmarks: Rows,
+        choice: Choice | None = None,
+        held_out: int = 400,
+    ) -> None:
+        self.graph, self.choice, self._landmarks = graph, choice, landmarks
+        self.held_out = held_out
+        self.embedding = Embedding(blocks, graph.num_features, graph.hops, landmarks)
+        self.sums = Sums(self.embedding.size)
+        self._inside: set[int] = set()  # slots whose rows are in the sums
+        self._changed = set(graph.slots().tolist())  # slots that may have to come in
+        self._eligible: dict[int, int] = {}  # keys of labelled slots that may be held out
+        self._ranked: list[tuple[int, int]] = []  # the same as sorted pairs of key and slot
+        self._held: set[int] = set()  # slots that were held out at the last refresh
+        self._solved: Solution | None = None
+        graph.before = self.before
+
+    def rows(self, slots: Ints, graph: GrowingGraph | None = None) -> Floats:
+        """Rows `(n, D)` of nodes as they are now, in this graph or another."""
+        graph = self.graph if graph is None else graph
+        indptr, index, value = graph.rows(slots)
+        shape = len(slots), graph.num_features
+        x = sparse.csr_array((value.astype(np.int64), index, indptr), shape=shape)
+        return self.embedding(x, hop_means(graph, slots, graph.hops))
+
+    def before(self, slots: Ints) -> None:
+        """Take out of the sums what is about to change."""
+        changing = slots.tolist()
+        self._put(sorted(self._inside.intersection(changing)), -1)
+        self._changed.update(changing)
+        self._solved = None
+
+    def refresh(self) -> None:
+        """Bring into the sums what is missing, as it is now."""
+        labelled = self._note_labels()
+        held = {slot for _, slot in self._ranked[: self.held_out]}
+        self._put(sorted(held & self._inside), -1)
+        coming = (labelled | self._held & self._eligible.keys()) - held - self._inside
+        self._put(sorted(coming), 1)
+        self._changed, self._held = set(), held
+
+    def restore(self, sums: Sums) -> None:
+        """Take over sums that were made of the graph as it is now."""
+        labelled = self._note_labels()
+        held = {slot for _, slot in self._ranked[: self.held_out]}
+        if sums.gram.shape != self.sums.gram.shape or len(sums) != len(labelled - held):
+            raise ValueError("sums of another graph")
+        self.sums, self._inside, self._held = sums, labelled - held, held
+        self._changed, self._solved = set(), None
+
+    def _note_labels(self) -> set[int]:
+        """The changed slots that have a label; who may be held out is brought up to date."""
+        changed = np.array(sorted(self._changed), dtype=np.int64)
+        there = changed[self.graph.present(changed)]
+        named = [label is not None for label in self.graph.labels(there)]
+        labelled = there[np.array(named, dtype=np.bool_)]
+        slots = labelled.tolist()
+        keys = zip(slots, self.graph.keys(labelled).tolist(), strict=True)
+        self._rank(changed.tolist(), {slot: own for slot, own in keys if own < ELIGIBLE})
+        return set(slots)
+
+    def _rank(self, changed: list[int], able: dict[int, int]) -> None:
+        """Keep `_ranked` sorted: one by one if few have changed, so that the cost is theirs."""
+        out = {s: self._eligible[s] for s in changed if s in self._eligible}
+        gone = [(own, slot) for slot, own in out.items() if able.get(slot) != own]
+        new = [(own, slot) for slot, own in able.items() if out.get(slot) != own]
+        for _, slot in gone:
+            del self._eligible[slot]
+        self._eligible.update((slot, own) for own, slot in new)
+        if len(gone) + len(new) > 64:
+            self._ranked = sorted((own, slot) for slot, own in self._eligible.items())
+            return
+        for pair in gone:
+            del self._ranked[bisect_left(self._ranked, pair)]
+        for pair in new:
+            insort(self._ranked, pair)
+
+    def _put(self, slots: list[int], sign: int) -> None:
+        for start in range(0, len(slots), CHUNK):
+            part = np.array(slots[start : start + CHUNK], dtype=np.int64)
+            self.sums.add(self.rows(part), list(map(str, self.graph.labels(part))), sign)
+            (self._inside.update if sign > 0 else self._inside.difference_update)(part.tolist())
+
+    def holdout(self) -> Holdout:
+        """Rows and labels of what is held out, in the order of keys; every fourth key chooses."""
+        self.refresh()
+        slots = np.array(sorted(self._held, key=self._eligible.__getitem__), dtype=np.int64)
+        labels = list(map(str, self.graph.labels(slots)))
+        return Holdout(self.rows(slots), labels, self.graph.keys(slots) % 4 == 0)
+
+    def digest(self) -> str:
+        """A hash of all that decides a prediction: equal for equal graphs."""
+        held = self.holdout()
+        blocks = json.dumps(asdict(self.embedding.blocks), sort_keys=True)
+        found = hashlib.sha256(
+            f"{blocks} {self.embedding.hops} {self.choice} {self.held_out}".encode()
+        )
+        for part in (self._landmarks.indptr, self._landmarks.indices, self._landmarks.data):
+            found.update(np.asarray(part, dtype=np.int64).tobytes())
+        self.sums.update(found)
+        found.update(repr(held.labels).encode() + held.rows.tobytes() + held.chooses.tobytes())
+        return found.hexdigest()
+
+    def solution(self) -> Solution:
+        """The classifier of now; solved again only if the graph has changed."""
+        if self._solved is None:
+            held = self.holdout()
+            self._solved = Solution(self.sums, self.embedding, held, self.choice)
+        return self._solved
