@@ -38,6 +38,7 @@ def fixed_embedding(
     """
     if isinstance(x, SparseRows):
         return _sparse(x, neighbors, hops, blocks, normalization)
+    x = x.to(torch.promote_types(x.dtype, torch.float32))  # half precision has no matrix product
     items = x.reshape(len(x), -1, *x.shape[-2:])
     flat = items.flatten(0, 1)
     parts: list[Tensor] = []

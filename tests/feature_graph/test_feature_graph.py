@@ -21,6 +21,7 @@ from evergraph.feature_graph import (
     propagate,
     sgnroot,
 )
+from evergraph.feature_graph.embedding import fixed_embedding
 from evergraph.feature_graph.equations import NORMALIZATIONS
 from evergraph.graph import Neighbors, SparseRows
 
@@ -387,3 +388,12 @@ def test_inputs_are_not_changed():
         feature_graph(x, neighbors, hops=2, form=form)
     after = (x, *vars(neighbors).values())
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_embeddings_of_half_precision(dtype):
+    x, y = torch.rand(2, 1, 6), torch.rand(5, 1, 6)
+    owner = torch.tensor([0, 0, 0, 1, 1])
+    exact = fixed_embedding(x.to(dtype).float(), Neighbors(y.to(dtype).float(), owner))
+    found = fixed_embedding(x.to(dtype), Neighbors(y.to(dtype), owner))
+    assert torch.allclose(found, exact, atol=1e-2)
