@@ -18,17 +18,18 @@ LOW, HIGH = -24, 40  # powers of two that are told apart; beyond them counts as 
 BINS = HIGH - LOW + 1
 MARGIN = 3  # powers of two above the usual range that are still no outlier
 FEWEST = 16  # values of a column that are needed to know its range
+SAMPLE = 2048  # values of a batch that are counted, about: every n-th row
 RARE = 0.2  # a larger share of a batch is a change of the data, not an outlier
 
 
 class Gate:
-    """Counts the sizes of all values by column and power of two, and knows what is usual.
+    """Counts the sizes of values by column and power of two, and knows what is usual.
 
     The usual range of a column reaches to the power of two below which 99 % of its values lie
     (zeros apart), never counting its largest value. A value more than eight times beyond it is an
     outlier, if no more than a fifth of the column's values in the batch are: when many grow at
-    once, the data have changed, and they pass. Ranges are worked out anew whenever the number of
-    values has doubled, and when a value lies outside.
+    once, the data have changed, and they pass. Of large batches every n-th row is counted. Ranges
+    are worked out anew whenever the number of values has doubled, and when a value lies outside.
 
     Args:
         rule: `clip` outliers to the largest value that is none, `refuse` the batch, or let all
@@ -60,10 +61,12 @@ class Gate:
         if self.rule == "pass":
             return parts
         before = self.counts
-        self.counts = _counted(before, values)
+        every = max(values.numel() // SAMPLE, 1)
+        self.counts = _counted(before, values[::every])
         total = int(self.counts.sum())
-        if total >= self.due or any(bool((p.abs() > self.limit).any()) for p in parts):
-            self.limit, self.due = _limits(self.counts), 2 * total
+        if total < self.due and all(_inside(part, self.limit) for part in parts):
+            return parts
+        self.limit, self.due = _limits(self.counts), 2 * total
         outliers = [_outliers(part, self.limit) for part in parts]
         found = sum(int(mask.sum()) for mask in outliers)
         if not found:
@@ -75,7 +78,9 @@ class Gate:
             torch.where(mask, part.sign() * self.limit.to(part.dtype), part)
             for part, mask in zip(parts, outliers, strict=True)
         )
-        self.counts = _counted(before, passed[0])  # so that outliers hardly widen the range
+        self.counts = _counted(
+            before, passed[0][::every]
+        )  # so that outliers hardly widen the range
         return passed
 
     def state(self) -> State:
@@ -112,6 +117,14 @@ def _limits(counts: Tensor) -> Tensor:
     top = (counts.cumsum(1) < usual).sum(1) + LOW
     limit = torch.ldexp(torch.ones_like(top, dtype=torch.float64), top + MARGIN)
     return torch.where(total[:, 0] < FEWEST, torch.inf, limit)
+
+
+def _inside(values: Tensor, limit: Tensor) -> bool:
+    """Whether no value lies beyond the limit of its column."""
+    if not len(values):
+        return True
+    low, high = torch.aminmax(values, dim=0)
+    return bool((torch.maximum(high, -low) <= limit).all())
 
 
 def _outliers(values: Tensor, limit: Tensor) -> Tensor:
