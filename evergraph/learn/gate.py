@@ -121,7 +121,7 @@ def _limits(counts: Tensor) -> Tensor:
 
 def _inside(values: Tensor, limit: Tensor) -> bool:
     """Whether no value lies beyond the limit of its column."""
-    if not len(values):
+    if not len(values) or bool(values.abs().max() <= limit.min()):
         return True
     low, high = torch.aminmax(values, dim=0)
     return bool((torch.maximum(high, -low) <= limit).all())

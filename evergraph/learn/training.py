@@ -116,7 +116,7 @@ class Optimizer:
         mean.lerp_(gradient, 1 - self.beta1)
         square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
         step = self.lr / (1 - self.beta1 ** count.item())
-        spread = (square.sqrt() / math.sqrt(1 - 0.999 ** count.item())).add_(1e-8)
+        spread = square.sqrt().div_(math.sqrt(1 - 0.999 ** count.item())).add_(1e-8)
         parameter.addcdiv_(mean, spread, value=-step)
 
     def _kept(self, name: str, key: str, parameter: Tensor) -> Tensor:
