@@ -26,7 +26,7 @@ from scipy import sparse
 from evergraph import __version__
 from evergraph.datasets.columns import from_rows
 from evergraph.datasets.events import KEYS, Event
-from evergraph.datasets.graph_tables import Edges, Nodes, read_edges, read_nodes
+from evergraph.datasets.graph_tables import Edges, read_edges, read_nodes
 from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
 from evergraph.feature_graph.fixed_point import Blocks, Rows
@@ -152,9 +152,9 @@ class Model:
             try:
                 with store.transaction():
                     for part in found:
-                        store.put_nodes(_records(part), base=True)
+                        store.put_nodes(part.records(), base=True)
                     for link in linked:
-                        store.put_edges(_pairs(link))
+                        store.put_edges(link.records())
                     store.set("schema", schema.to_json())
                 made = cls(path, store, schema, settings)
                 made.save()
@@ -453,7 +453,7 @@ class Model:
                 return self.graph.ids(slots), slots, self.graph
             nodes = {"id": self.graph.ids(self.graph.slots()) if nodes is None else list(nodes)}
         parts = list(read_nodes(nodes, id=id))
-        links = [] if edges is None else [pair for e in read_edges(edges) for pair in _pairs(e)]
+        links = [] if edges is None else [pair for e in read_edges(edges) for pair in e.records()]
         ids = [node for part in parts for node in part.ids]
         near = self.graph.surroundings(
             [
@@ -607,30 +607,6 @@ def _check_weights(part: Edges, report: Report) -> None:
     for row in np.flatnonzero(part.weights < 0).tolist():
         rule, value = "a weight must be 0 or more", float(part.weights[row])
         part.chunk.complain(report, row, "weight", value, rule, "correct it")
-
-
-def _records(part: Nodes) -> Iterator[tuple[Id, dict[str, Any], str | None, float | None]]:
-    """Nodes as the store takes them."""
-    labels = [None] * len(part.ids) if part.labels is None else part.labels
-    times = [None] * len(part.ids) if part.times is None else part.times.tolist()
-    for node, cells, label, time in zip(part.ids, _cells(part), labels, times, strict=True):
-        yield node, cells, label, None if time is None or time != time else time
-
-
-def _cells(part: Nodes) -> list[dict[str, Any]]:
-    table = part.features.table
-    return table.to_pylist() if table.num_columns else [{} for _ in part.ids]
-
-
-def _pairs(part: Edges) -> Iterator[tuple[Id, Id, Any, float | None]]:
-    """Edges as the store takes them."""
-    size = len(part.sources)
-    weights = [None] * size if part.weights is None else part.weights.tolist()
-    times = [None] * size if part.times is None else part.times.tolist()
-    for source, target, weight, time in zip(
-        part.sources, part.targets, weights, times, strict=True
-    ):
-        yield source, target, weight, None if time is None or time != time else time
 
 
 def _event(event: Mapping[str, Any]) -> dict[str, Any]:

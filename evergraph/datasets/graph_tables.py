@@ -50,6 +50,13 @@ class Nodes:
     splits: list[str | None] | None
     features: Chunk
 
+    def records(self) -> Iterator[tuple[Id, dict[str, Any], str | None, float | None]]:
+        """Id, cells, label and time of each node."""
+        table, size = self.features.table, len(self.ids)
+        cells = table.to_pylist() if table.num_columns else [{} for _ in self.ids]
+        labels = [None] * size if self.labels is None else self.labels
+        return zip(self.ids, cells, labels, _known(self.times, size), strict=True)
+
 
 @dataclass(frozen=True, eq=False)
 class Edges:
@@ -68,6 +75,18 @@ class Edges:
     weights: Floats | None
     times: Floats | None
     chunk: Chunk
+
+    def records(self) -> Iterator[tuple[Id, Id, Any, float | None]]:
+        """Source, target, weight and time of each edge."""
+        size = len(self.sources)
+        weights = [None] * size if self.weights is None else self.weights.tolist()
+        times = _known(self.times, size)
+        return zip(self.sources, self.targets, weights, times, strict=True)
+
+
+def _known(times: Floats | None, size: int) -> list[float | None]:
+    """Times, None where there is none."""
+    return [None] * size if times is None else [None if t != t else t for t in times.tolist()]
 
 
 def read_nodes(
