@@ -73,10 +73,8 @@ def load(paths: tuple[Path, Path], clock: Callable[[str], None]) -> GrowingGraph
     clock("put nodes")
     edges = list(read_edges(paths[1]))
     clock("read edges")
-    sources, targets = (
-        [end for e in edges for end in getattr(e, k)] for k in ("sources", "targets")
-    )
-    graph.put_edges(sources, targets)
+    for link in edges:
+        graph.put_edges(link.sources, link.targets, link.weights, link.times)
     clock("put edges")
     return graph
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK = 1 << 23
+BLOCK = 1 << 24
 LONGEST = 1 << 26
 BOM = b"\xef\xbb\xbf"
+_BLANK, _END = re.compile(rb"[\r\n]+"), re.compile(rb"\n")
 NOT_UTF8 = ("text must be UTF-8", "save the file with the encoding UTF-8")
 
 Ints = NDArray[np.int64]
+Text = bytes | memoryview
 
 
 class Readable(Protocol):
@@ -26,6 +29,11 @@ class Readable(Protocol):
 
 class RecordError(Exception):
     """Text that has no records that can be found; says the rule and the way out."""
+
+
+def count(text: Text, byte: bytes) -> int:
+    """How often a byte occurs; faster than `bytes.count` where it is frequent."""
+    return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == byte[0]))
 
 
 def record_ends(block: bytes, delimiter: bytes | None) -> Ints:
@@ -48,11 +56,11 @@ def record_ends(block: bytes, delimiter: bytes | None) -> Ints:
     return outside
 
 
-def is_closed(text: bytes, delimiter: bytes) -> bool:
+def is_closed(text: Text, delimiter: bytes) -> bool:
     """Whether no quoted cell is open at the end."""
-    if text.count(b'"') % 2 == 0:
+    if count(text, b'"') % 2 == 0:
         return True
-    ended = text.rstrip(b"\r\n") + b"\n"
+    ended = bytes(text).rstrip(b"\r\n") + b"\n"
     ends = record_ends(ended, delimiter)
     return len(ends) > 0 and int(ends[-1]) == len(ended)
 
@@ -60,12 +68,12 @@ def is_closed(text: bytes, delimiter: bytes) -> bool:
 def _last_end(block: bytes, delimiter: bytes | None) -> int:
     """Where the last whole record ends, 0 if there is none."""
     end = block.rfind(b"\n") + 1
-    if delimiter is None or block.count(b'"', 0, end) % 2 == 0:
+    if delimiter is None or count(memoryview(block)[:end], b'"') % 2 == 0:
         return end
     return max(record_ends(block, delimiter).tolist()[-1:], default=0)
 
 
-def cut(stream: Readable, delimiter: bytes | None, size: int) -> Iterator[tuple[bytes, int]]:
+def cut(stream: Readable, delimiter: bytes | None, size: int) -> Iterator[tuple[memoryview, int]]:
     """Blocks of whole records, each with the number of its first line.
 
     Raises:
@@ -74,25 +82,36 @@ def cut(stream: Readable, delimiter: bytes | None, size: int) -> Iterator[tuple[
     rest, line = b"", 1
     while True:
         read = stream.read(size)
-        rest += read
+        rest = rest + read if rest else read
         end = _last_end(rest, delimiter) if read else len(rest)
         if end:
-            block, rest = rest[:end], rest[end:]
+            block, rest = memoryview(rest)[:end], rest[end:]
             yield block, line
-            line += block.count(b"\n")
+            line += count(block, b"\n")
         if not read:
             return
         if len(rest) > LONGEST:
             raise RecordError(f"line {line}: a record must be shorter than {LONGEST:,} bytes")
 
 
-def first_record(block: bytes, delimiter: bytes) -> tuple[int, int]:
+def first_record(block: Text, delimiter: bytes) -> tuple[int, int]:
     """Where the first record that is not blank begins and ends; the end twice if there is none."""
-    start = len(block) - len(block.lstrip(b"\r\n"))
-    end = block.find(b"\n", start) + 1 or len(block)
+    start = skip_blank(block)
+    end = _line_end(block, start)
     while not is_closed(block[start:end], delimiter) and end < len(block):
-        end = block.find(b"\n", end) + 1 or len(block)
+        end = _line_end(block, end)
     return start, end
+
+
+def skip_blank(block: Text) -> int:
+    """Where the first line that is not blank begins."""
+    found = _BLANK.match(block)
+    return 0 if found is None else found.end()
+
+
+def _line_end(block: Text, start: int) -> int:
+    found = _END.search(block, start)
+    return len(block) if found is None else found.end()
 
 
 def split_records(block: bytes, delimiter: bytes | None) -> tuple[list[bytes], list[int]]:
@@ -112,12 +131,12 @@ def split_records(block: bytes, delimiter: bytes | None) -> tuple[list[bytes], l
 
 
 def line_finder(
-    block: bytes, first: int, delimiter: bytes | None, rows: int
+    block: Text, first: int, delimiter: bytes | None, rows: int
 ) -> Callable[[], Sequence[int]]:
     """A function that counts the line of each row of a block, for when there is a complaint."""
 
     def find() -> Sequence[int]:
-        _, lines = split_records(block, delimiter)
+        _, lines = split_records(bytes(block), delimiter)
         if len(lines) != rows:  # the parser saw other records, so the lines are about these
             return range(first, first + rows)
         return [first + line for line in lines]

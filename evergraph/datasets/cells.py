@@ -98,12 +98,10 @@ def moments(column: Any) -> tuple[Floats, Ints]:
     return _parsed(array, _fast_moments, parse_moment)
 
 
-def days(column: Any) -> tuple[Floats, Ints, Ints]:
-    """ISO dates and times as days since 1970 (UTC), the day in the year from 0, the bad rows."""
+def days(column: Any) -> tuple[Floats, Ints]:
+    """ISO dates and times as days since 1970 (UTC), NaN where missing, and the bad rows."""
     values, bad = moments(column)
-    whole = np.where(np.isnan(values), 0, np.floor(values / DAY)).astype("M8[D]")
-    day_in_year = (whole - whole.astype("M8[Y]").astype("M8[D]")).astype(np.int64)
-    return values / DAY, day_in_year, bad
+    return values / DAY, bad
 
 
 def texts(column: Any) -> tuple[pa.Array, Ints]:

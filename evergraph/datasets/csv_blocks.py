@@ -19,10 +19,13 @@ from evergraph.datasets.blocks import (
     BOM,
     NOT_UTF8,
     Readable,
+    Text,
+    count,
     cut,
     first_record,
     is_closed,
     line_finder,
+    skip_blank,
     split_records,
 )
 from evergraph.datasets.columns import Chunk, from_arrow
@@ -36,19 +39,20 @@ def read_csv(
     mark = delimiter.encode()
     names: list[str] | None = None
     for block, line in cut(stream, mark, size):
-        block = block.removeprefix(BOM) if line == 1 else block
+        if line == 1 and block[: len(BOM)] == BOM:
+            block = block[len(BOM) :]
         if names is None:
             start, end = first_record(block, mark)
             if start == end:
                 continue
-            place = line + block[:start].count(b"\n")
-            names = _header(block[start:end], delimiter, report, file, place)
+            place = line + count(block[:start], b"\n")
+            names = _header(bytes(block[start:end]), delimiter, report, file, place)
             if names is None:
                 return
-            line += block[:end].count(b"\n")
+            line += count(block[:end], b"\n")
             block = block[end:]
             yield _texts(names, [], report, file, line)
-        if block.strip(b"\r\n"):
+        if skip_blank(block) < len(block):
             yield _csv_block(block, line, names, delimiter, report, file)
     if names is None:
         rule, way_out = "a CSV file must begin with a line of column names", "add it, as in id,age"
@@ -90,7 +94,7 @@ def _texts(
 
 
 def _csv_block(
-    block: bytes, line: int, names: list[str], delimiter: str, report: Report, file: str
+    block: Text, line: int, names: list[str], delimiter: str, report: Report, file: str
 ) -> Chunk:
     mark = delimiter.encode()
     try:
@@ -98,12 +102,12 @@ def _csv_block(
     except pa.ArrowInvalid:
         table = None
     if table is None:
-        return _csv_records(block, line, names, delimiter, report, file)
+        return _csv_records(bytes(block), line, names, delimiter, report, file)
     return Chunk(table, file, "line", line_finder(block, line, mark, table.num_rows))
 
 
 def _parse_csv(
-    block: bytes, names: list[str], delimiter: str, handler: Callable[[Any], str] | None
+    block: Text, names: list[str], delimiter: str, handler: Callable[[Any], str] | None
 ) -> pa.Table:
     return pacsv.read_csv(
         pa.BufferReader(block),

@@ -15,7 +15,7 @@ from evergraph.datasets.cells import DAY, flat, is_null, is_plain, parse_moment,
 from evergraph.datasets.columns import Chunk, text_of_float
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import LIMIT
-from evergraph.graph.ids import MAX_BYTES, Id
+from evergraph.graph.ids import MAX_BYTES, Coded, Id
 from evergraph.graph.links import MAX_WEIGHT
 
 MAX_LABEL = 10**6
@@ -171,6 +171,19 @@ def column_of_ids(column: Any) -> list[Id] | None:
         return None
     names: list[Id] = array.to_pylist()
     return names
+
+
+def columns_of_ends(source: Any, target: Any) -> tuple[Coded, Coded] | None:
+    """The ids of two columns, in which most occur several times, or None as in `column_of_ids`."""
+    ends = [flat(column) for column in (source, target)]
+    if ends[0].type != ends[1].type:
+        return None
+    known = pc.dictionary_encode(pa.chunked_array(ends))
+    ids = None if known.null_count or not len(known) else column_of_ids(known.chunk(0).dictionary)
+    if ids is None:
+        return None
+    codes = np.concatenate([part.indices.to_numpy() for part in known.chunks])
+    return Coded(ids, codes[: len(ends[0])]), Coded(ids, codes[len(ends[0]) :])
 
 
 def column_of_floats(column: Any, limit: float) -> NDArray[np.float64] | None:

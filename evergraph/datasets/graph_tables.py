@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from evergraph.datasets.columns import Chunk
 from evergraph.datasets.fields import (
     column_of_floats,
     column_of_ids,
+    columns_of_ends,
     each,
     id_of,
     label_of,
@@ -44,10 +45,10 @@ class Nodes:
         features: the other columns.
     """
 
-    ids: list[Id]
-    labels: list[str | None] | None
+    ids: Sequence[Id]
+    labels: Sequence[str | None] | None
     times: Floats | None
-    splits: list[str | None] | None
+    splits: Sequence[str | None] | None
     features: Chunk
 
     def records(self) -> Iterator[tuple[Id, dict[str, Any], str | None, float | None]]:
@@ -70,8 +71,8 @@ class Edges:
         chunk: the rows as they were read, for their lines.
     """
 
-    sources: list[Id]
-    targets: list[Id]
+    sources: Sequence[Id]
+    targets: Sequence[Id]
     weights: Floats | None
     times: Floats | None
     chunk: Chunk
@@ -146,7 +147,7 @@ def read_edges(
         if not _has(chunk, ends, own):
             break
         bad: set[int] = set()
-        sources, targets = (_ids(chunk, end, own, bad) for end in ends)
+        sources, targets = _ends(chunk, ends, own, bad)
         names = [name for name in chunk.table.column_names if _WEIGHT.fullmatch(name)]
         for name in chunk.table.column_names:
             if name not in (*ends, "weight", "time", *names):
@@ -179,13 +180,23 @@ def _ids(chunk: Chunk, name: str, report: Report, bad: set[int]) -> list[Any]:
     return each(chunk, name, id_of, report, bad) if ids is None else ids
 
 
+def _ends(
+    chunk: Chunk, names: tuple[str, str], report: Report, bad: set[int]
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    found = columns_of_ends(*map(chunk.table.column, names))
+    if found is not None:
+        return found
+    return _ids(chunk, names[0], report, bad), _ids(chunk, names[1], report, bad)
+
+
 def _find_repeated(
-    chunk: Chunk, name: str, ids: list[Any], seen: set[Any], report: Report, bad: set[int]
+    chunk: Chunk, name: str, ids: Sequence[Any], seen: set[Any], report: Report, bad: set[int]
 ) -> None:
     before = len(seen)
-    repeated = seen.intersection(ids)
-    seen.update(ids)
-    seen.discard(None)
+    known = set(ids)
+    known.discard(None)
+    repeated = set() if seen.isdisjoint(known) else seen & known
+    seen |= known
     if len(seen) - before == len(ids) - len(bad):
         return
     for row, node in enumerate(ids):
@@ -251,5 +262,5 @@ def _kept(chunk: Chunk, bad: set[int]) -> NDArray[np.int64]:
     return np.flatnonzero(kept)
 
 
-def _pick(values: list[Any], kept: NDArray[np.int64], bad: set[int]) -> list[Any]:
+def _pick(values: Sequence[Any], kept: NDArray[np.int64], bad: set[int]) -> Sequence[Any]:
     return [values[row] for row in kept.tolist()] if bad else values

@@ -11,17 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evergraph.datasets import cells
-from evergraph.datasets.columns import Chunk
+from evergraph.datasets.columns import Chunk, Read
 from evergraph.datasets.encoding import BUCKETS, WIDEST, Column
 
 TEXT_WORDS = 3
 """A column of texts with so many words on average is of kind text, with fewer category."""
 _CODE = "^[+-]?0[0-9]"  # 007: digits, but a code and no number
 _FEW = 100
-_NONE = np.zeros(0, dtype=np.int64)
 _PART = re.compile(r"(.*?)(0|[1-9][0-9]*)")
 
-Read = Callable[[pa.Array], tuple[cells.Floats, cells.Ints]]
+Parsed = tuple[cells.Floats, cells.Ints]
 
 
 @dataclass(eq=False)
@@ -46,9 +45,9 @@ class Evidence:
         default_factory=lambda: dict.fromkeys(("vector", "number", "boolean", "date"), 0)
     )
 
-    def add(self, column: pa.ChunkedArray) -> None:
+    def add(self, chunk: Chunk, name: str) -> None:
         """Look at the cells of one more chunk."""
-        array = cells.flat(column)
+        array = cells.flat(chunk.column(name))
         kind = array.type
         if pa.types.is_struct(kind):
             self._add_sparse(array)
@@ -61,9 +60,9 @@ class Evidence:
             else:
                 self._add_lists(array)
         else:
-            self._add_scalars(array)
+            self._add_scalars(array, lambda read: chunk.parse(name, read))
 
-    def _add_scalars(self, array: pa.Array) -> None:
+    def _add_scalars(self, array: pa.Array, parse: Callable[[Read], Parsed]) -> None:
         texts, _ = cells.texts(array)
         found = len(texts) - texts.null_count
         if not found:
@@ -77,20 +76,20 @@ class Evidence:
         if vectors:
             self._add_lists(pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), r"[\s,]+"))
         self._keep("vector", vectors and "vector" in self.known, 0)
-        self._try("number", array, cells.numbers, True)
+        self._try("number", array, cells.numbers, parse)
         if "number" in self.known and is_text:
             zeros = [pc.starts_with(texts, start) for start in ("0", "-0", "+0")]
             leading = pc.filter(texts, pc.or_(pc.or_(zeros[0], zeros[1]), zeros[2]))
             codes = pc.any(pc.match_substring_regex(leading, _CODE)).as_py()
             self._keep("number", not codes, 0)
-        self._try("boolean", array, cells.booleans, True)
-        self._try("date", array, cells.moments, True)
+        self._try("boolean", array, cells.booleans, parse)
+        self._try("date", array, cells.days, parse)
 
-    def _try(self, kind: str, array: pa.Array, read: Read, possible: bool) -> None:
+    def _try(self, kind: str, array: pa.Array, read: Read, parse: Callable[[Read], Parsed]) -> None:
         """Look whether all cells are of a kind: a few first, since most columns fail there."""
         if kind in self.known:
-            possible = possible and len(read(array[:_FEW])[1]) == 0
-            values, bad = read(array) if possible else (np.zeros(0), _NONE)
+            possible = len(read(array[:_FEW])[1]) == 0
+            values, bad = parse(read) if possible else (np.zeros(0), cells.NOTHING)
             self._keep(kind, possible and len(bad) == 0, int((~np.isnan(values)).sum()))
 
     def _add_lists(self, lists: pa.Array) -> None:
@@ -139,7 +138,7 @@ def infer(chunks: Iterable[Chunk]) -> tuple[Column, ...]:
     found: dict[str, Evidence] = {}
     for chunk in chunks:
         for name in chunk.table.column_names:
-            found.setdefault(name, Evidence()).add(chunk.table.column(name))
+            found.setdefault(name, Evidence()).add(chunk, name)
     columns = {name: evidence.decide(name) for name, evidence in sorted(found.items())}
     groups: dict[str, set[int]] = {}
     for name, column in columns.items():

@@ -27,8 +27,8 @@ def read_jsonl(
 ) -> Iterator[Chunk]:
     """The chunks of a file with one JSON object per line."""
     texts: dict[str, Any] = {}  # columns that pyarrow would take for times
-    for block, line in cut(stream, None, size):
-        block = block.removeprefix(BOM) if line == 1 else block
+    for part, line in cut(stream, None, size):
+        block = bytes(part).removeprefix(BOM) if line == 1 else bytes(part)
         table = _parse_jsonl(block, texts)
         if table is None:
             yield _jsonl_records(block, line, report, file)

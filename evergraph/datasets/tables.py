@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from evergraph.checks import check_one_of
-from evergraph.datasets.blocks import Readable, RecordError
+from evergraph.datasets.blocks import BLOCK, Readable, RecordError
 from evergraph.datasets.columns import Chunk, from_arrow, from_columns, from_rows
 from evergraph.datasets.csv_blocks import read_csv
 from evergraph.datasets.jsonl_blocks import read_jsonl
@@ -107,7 +107,7 @@ def _read_file(source: Any, format: str | None, report: Report) -> Iterator[Chun
     file = name_of(source)
     try:
         with open_stream(source) as stream:
-            first = stream.read(16)
+            first = stream.read(BLOCK)
             found = format or format_of(source) or _sniff(first)
             joined = _Joined(first, stream)
             if found in ("csv", "tsv"):
@@ -125,7 +125,7 @@ def _read_file(source: Any, format: str | None, report: Report) -> Iterator[Chun
 
 
 class _Joined:
-    """A stream of which the first bytes were read already."""
+    """A stream of which the first block was read already."""
 
     def __init__(self, first: bytes, stream: Readable) -> None:
         self._first = first
@@ -133,7 +133,7 @@ class _Joined:
 
     def read(self, size: int, /) -> bytes:
         first, self._first = self._first, b""
-        return first + self._stream.read(size)
+        return first or self._stream.read(size)
 
     def read_all(self) -> bytes:
         parts = []

@@ -13,7 +13,7 @@ from evergraph.checks import check_positive, shorten
 from evergraph.graph.frozen import fixed_rows, freeze
 from evergraph.graph.graph import Graph
 from evergraph.graph.hops import Bools, Ints, Neighborhood, walk
-from evergraph.graph.ids import Id, check_id, check_number, check_text
+from evergraph.graph.ids import Id, check_id, check_ids, check_number, check_text
 from evergraph.graph.links import ONE, Links, fixed_weight, fixed_weights
 from evergraph.graph.nodes import INDEX, VALUE, Int32s, Nodes, check_row, check_rows
 from evergraph.graph.sums import NeighborSums
@@ -138,12 +138,14 @@ class GrowingGraph:
         A label None or a time NaN stays as it was.
         """
         counts, index, value = check_rows(indptr, index, value, len(ids), self.num_features)
-        ids = [check_id(node) for node in ids]
+        ids, keys = check_ids(ids)
         labels = [None] * len(ids) if labels is None else labels
-        named = {name: check_text("a label", name) for name in set(labels) - {None}}
+        for name in set(labels) - {None}:
+            check_text("a label", name)
         when = _check_times(times, len(ids))
         _check_length("labels", labels, len(ids))
-        if self._nodes.slot_of.keys() & ids or len(set(ids)) < len(ids):
+        places = self._nodes.next_slots(ids)
+        if places is None:
             bounds = np.r_[0, np.cumsum(counts)].tolist()
             for at, node in enumerate(ids):
                 row = slice(bounds[at], bounds[at + 1])
@@ -152,13 +154,10 @@ class GrowingGraph:
             return
         first = len(self._nodes.id_of)
         self._announce(range(first, first + len(ids)), 0)
-        slots = self._nodes.add_all(ids)
+        slots = self._nodes.add_all(places, keys, labels)
         self._links.reserve(first + len(ids))
         self._nodes.features.append(slots, counts, index, value)
         self._nodes.time.array[slots] = when
-        for slot, name in zip(slots.tolist(), labels, strict=True):
-            if name is not None:
-                self._nodes.set_label(slot, named[name])
 
     def put_label(self, node: Id, label: str | None) -> None:
         """Label a node with the name of its class, or take its label away."""
@@ -205,7 +204,7 @@ class GrowingGraph:
     ) -> None:
         """Put many edges in their order; a time NaN stays as it was."""
         _check_length("targets", targets, len(sources))
-        source, target = self._nodes.find_all(sources), self._nodes.find_all(targets)
+        source, target = self._nodes.find_ends(sources, targets)
         fixed: Any = None
         if weights is not None:
             fixed = fixed_weights(weights, len(source), self._links.components)
@@ -213,7 +212,7 @@ class GrowingGraph:
         proper = source != target
         source, target = source[proper], target[proper]
         fixed, when = (v if v is None else v[proper] for v in (fixed, when))
-        if 2 * len(source) > self._links.count:  # sorting all is faster than inserting each
+        if 64 * len(source) > self._links.count:  # sorting all is faster than inserting each
             if self.before is not None:
                 self._announce(np.unique(np.r_[source, target]).tolist(), self.hops - 1)
             self._links.rebuild(source, target, fixed, when)

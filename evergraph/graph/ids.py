@@ -3,14 +3,52 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evergraph.checks import shorten
 
 Id = str | int
 MAX_BYTES = 1024
+PLAIN = frozenset((str, int))
+
+
+class Coded(Sequence[Id]):
+    """Many ids of which most repeat: the distinct ones, and for each id the number of its own.
+
+    Example:
+        >>> ends = Coded(["ann", 7], np.array([0, 1, 0]))
+        >>> ends == ["ann", 7, "ann"], ends[1]
+        (True, 7)
+    """
+
+    __slots__ = ("codes", "distinct")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, distinct: list[Id], codes: NDArray[np.integer]) -> None:
+        self.distinct = distinct
+        self.codes = codes
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @overload
+    def __getitem__(self, at: int) -> Id: ...
+    @overload
+    def __getitem__(self, at: slice | NDArray[np.integer]) -> Coded: ...
+    def __getitem__(self, at: int | slice | NDArray[np.integer]) -> Id | Coded:
+        found = self.codes[at]
+        return Coded(self.distinct, found) if found.ndim else self.distinct[found]
+
+    def __iter__(self) -> Iterator[Id]:
+        return map(self.distinct.__getitem__, self.codes.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
 
 
 def check_id(value: object) -> Id:
@@ -76,3 +114,27 @@ def key(value: Id) -> int:
     """
     text = b"s" + value.encode() if isinstance(value, str) else b"i%d" % value
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
+
+
+def check_ids(values: Iterable[object]) -> tuple[list[Id], NDArray[np.uint64]]:
+    """Many ids as `check_id` gives each, and their keys.
+
+    Example:
+        >>> check_ids([np.int64(7), "7"])[1].tolist() == [key(7), key("7")]
+        True
+    """
+    ids: list[Id] = list(values)  # type: ignore[arg-type]
+    if not _are_ids(ids):
+        ids = [check_id(value) for value in ids]
+    texts = [b"s" + v.encode() if isinstance(v, str) else b"i%d" % v for v in ids]
+    digests = b"".join([blake2b(text, digest_size=8).digest() for text in texts])
+    return ids, np.frombuffer(digests, dtype=">u8").astype(np.uint64)
+
+
+def _are_ids(ids: list[Id]) -> bool:
+    """Whether all are plain ids without doubt: short ASCII texts, or integers of 64 bits."""
+    types = set(map(type, ids))
+    if types == {str}:
+        sizes = set(map(len, ids))  # type: ignore[arg-type]
+        return min(sizes) > 0 and max(sizes) <= MAX_BYTES and all(map(str.isascii, ids))  # type: ignore[arg-type]
+    return types == {int} and min(ids) >= -(2**63) and max(ids) < 2**63  # type: ignore[operator]

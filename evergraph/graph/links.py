@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from evergraph.checks import shorten
 from evergraph.graph.arena import Arena, Column
@@ -18,6 +19,8 @@ WEIGHT_BITS = 10
 ONE = 1 << WEIGHT_BITS  # a weight of 1 in fixed point
 MAX_WEIGHT = 2**14  # in fixed point 2**24, which float32 still holds exactly
 TARGET, WEIGHT, TIME = range(3)  # the columns of an entry
+
+Int32s = NDArray[np.int32]
 
 
 class Links:
@@ -139,26 +142,26 @@ class Links:
     def _differs(self, weight: Any) -> bool:
         return bool(weight != ONE) if self.components is None else bool((weight != ONE).any())
 
-    def rebuild(self, source: Ints, target: Ints, weight: Any, time: Any) -> None:
+    def rebuild(self, source: NDArray[Any], target: NDArray[Any], weight: Any, time: Any) -> None:
         """Put many edges (at least one) at once, in their order, by sorting them into the others.
 
         None for all weights or times, and NaN for a single time, leave what is there.
         """
         if not self.directed:  # each edge beside its mirror, so that the order stays
-            source, target = np.stack([source, target], 1), np.stack([target, source], 1)
-            source, target = source.ravel(), target.ravel()
+            source, target = _interleave(source, target), _interleave(target, source)
             weight, time = (v if v is None else np.repeat(v, 2, axis=0) for v in (weight, time))
         owner, entry = self.out.expand(np.arange(self.num_nodes))
-        source = np.concatenate([owner, source])
-        target = np.concatenate([self._targets(entry), target])
+        source = np.concatenate([owner, source], dtype=np.int32, casting="same_kind")
+        target = np.concatenate([self._targets(entry), target], dtype=np.int32, casting="same_kind")
         order = self._order(source, target)
         source, target = source[order], target[order]
-        first = np.flatnonzero(np.r_[True, (np.diff(source) != 0) | (np.diff(target) != 0)])
+        new = np.r_[True, (source[1:] != source[:-1]) | (target[1:] != target[:-1])]
+        first = np.flatnonzero(new)
         values: list[NDArray[Any] | None] = [target[first], None, None]
-        for place, new in ((WEIGHT, weight), (TIME, time)):
-            if new is not None:
+        for place, given in ((WEIGHT, weight), (TIME, time)):
+            if given is not None:
                 self._begin(place)
-            values[place] = self._latest(place, entry, new, order, first)
+            values[place] = self._latest(place, entry, given, order, first)
         source, target = source[first], target[first]
         _refill(self.out, source, values)
         if self.directed:
@@ -170,15 +173,16 @@ class Links:
             other = (weights.reshape(len(source), self.components or 1) != ONE).any(1)
             self.weighted = int(other.sum()) // (1 if self.directed else 2)
 
-    def _order(self, owner: Ints, other: Ints) -> Ints:
+    def _order(self, owner: Int32s, other: Int32s) -> Int32s:
         """How to sort entries by owner, then by the other's key, the earlier first."""
         keys = self.keys.array[: self.num_nodes]
-        rank = np.empty(len(keys), dtype=np.int64)
+        rank = np.empty(len(keys), dtype=np.int32)
         rank[np.argsort(keys, kind="stable")] = np.arange(len(keys))
-        return np.argsort(owner * len(keys) + rank[other], kind="stable")
+        order = _counting_sort(rank[other], len(keys))
+        return order[_counting_sort(owner[order], len(keys))]
 
     def _latest(
-        self, place: int, entry: Ints, new: NDArray[Any] | None, order: Ints, first: Ints
+        self, place: int, entry: Ints, new: NDArray[Any] | None, order: Int32s, first: Ints
     ) -> NDArray[Any] | None:
         """The last known value of each group of equal edges in a column."""
         column = self.out.columns[place]
@@ -266,7 +270,24 @@ class Links:
         return self.out.nbytes + (self.into.nbytes if self.directed else 0)
 
 
-def _refill(arena: Arena, owner: Ints, values: Sequence[Any]) -> None:
+def _counting_sort(numbers: Int32s, size: int) -> Int32s:
+    """How to sort numbers below `size`, equal ones in their order; it takes linear time.
+
+    It is the transposition of a sparse matrix with one entry per row.
+    """
+    count = len(numbers)
+    matrix = (np.zeros(count, dtype=np.int8), numbers, np.arange(count + 1))
+    order: Int32s = sparse.csr_array(matrix, shape=(count, size)).tocsc().indices
+    return order
+
+
+def _interleave(one: NDArray[Any], other: NDArray[Any]) -> Int32s:
+    both = np.empty(2 * len(one), dtype=np.int32)
+    both[::2], both[1::2] = one, other
+    return both
+
+
+def _refill(arena: Arena, owner: Int32s, values: Sequence[Any]) -> None:
     """Put entries, sorted by owner, in the place of everything in an arena."""
     slots = len(arena.start.array)
     for column in arena.columns:
