@@ -35,7 +35,7 @@ ORDER = {
         ["neighbors", "hops"],
         ["graph", "arena"],
         ["links", "nodes", "dataset"],
-        ["sums", "frozen"],
+        ["bulk", "sums", "frozen"],
         ["growing", "store"],
     ],
     "stream": [["batch", "schedule"], ["source"], ["continuum"]],

@@ -29,7 +29,7 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Texts that mean a missing number, boolean or date, in any case; for other kinds, only ""."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LETTERS = re.compile(r"[^\W_]+")
-_BETWEEN = re.compile(r"[^,\[\]]+")
+_BETWEEN = re.compile(r"[^,\[\] ]+")
 _BOOLEANS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
 _EPOCH = datetime(1970, 1, 1)
 _FIRST = -62135596800_000_000  # the year 1, where Python's dates begin, in microseconds
@@ -55,6 +55,16 @@ def is_plain(array: pa.Array, lowest: int = 33) -> bool:
     start, end = np.frombuffer(offsets, dtype=np.int32)[[array.offset, array.offset + len(array)]]
     letters = np.frombuffer(data, dtype=np.uint8)[start:end]
     return start == end or (int(letters.min()) >= lowest and int(letters.max()) < 127)
+
+
+def first_letters(array: pa.Array) -> bytes:
+    """All bytes that a text begins with, and perhaps some more."""
+    _, offsets, data = array.buffers()
+    if not len(array) or data is None or not data.size:
+        return b""
+    starts = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array)]
+    letters = np.frombuffer(data, dtype=np.uint8)[np.minimum(starts, data.size - 1)]
+    return np.flatnonzero(np.bincount(letters, minlength=1)).astype(np.uint8).tobytes()
 
 
 def is_null(array: pa.Array) -> Mask:
@@ -157,10 +167,8 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
         words, bad = categories(pc.list_flatten(array))
         return Codes(row[words.row], words.code, words.distinct), row[bad]
     array, bad = texts(array)
-    only_spaces = is_plain(array, 32)  # no other blank is there, so that splitting is simple
-    pieces = pc.split_pattern(array, " ") if only_spaces else pc.utf8_split_whitespace(array)
-    row = np.repeat(np.arange(len(array)), list_lengths(pieces))
-    known = pc.dictionary_encode(pc.list_flatten(pieces))
+    row, words = _pieces(array)
+    known = pc.dictionary_encode(words)
     # Only distinct pieces are looked at; each is one word, or a few, or none.
     pattern, number = (_LETTERS if text else _BETWEEN), dict[str, int]()
     codes = [
@@ -175,6 +183,25 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
     first = np.repeat(starts[piece] - (np.cumsum(of_piece) - of_piece), of_piece)
     code = every[first + np.arange(len(first))]
     return Codes(np.repeat(row, of_piece), code, list(number)), bad
+
+
+def _pieces(array: pa.Array) -> tuple[Ints, pa.Array]:
+    """Texts cut at blanks: the row of each piece, and the piece, perhaps with a blank behind it."""
+    if not is_plain(array, 32) or array.offset or not len(array):
+        pieces = pc.utf8_split_whitespace(array)
+        return np.repeat(np.arange(len(array)), list_lengths(pieces)), pc.list_flatten(pieces)
+    _, offsets, data = array.buffers()  # no other blank than a space is there
+    bounds = np.frombuffer(offsets, dtype=np.int32)[: len(array) + 1].astype(np.int64)
+    letters = np.frombuffer(data or b"", dtype=np.uint8)[: bounds[-1]]
+    spaces = np.flatnonzero(letters == 32)
+    before = np.searchsorted(spaces, bounds)
+    starts = np.empty(len(spaces) + len(bounds), dtype=np.int32)
+    at_bounds = before + np.arange(len(bounds))
+    at_spaces = np.ones(len(starts), dtype=np.bool_)
+    at_spaces[at_bounds] = False
+    starts[at_bounds], starts[at_spaces] = bounds, spaces + 1
+    words = pa.StringArray.from_buffers(len(starts) - 1, pa.py_buffer(starts), data)
+    return np.repeat(np.arange(len(array)), np.diff(at_bounds)), words
 
 
 def _parsed(
@@ -200,14 +227,13 @@ def _parsed(
 
 
 def _fast_numbers(array: pa.Array) -> Floats | None:
+    array = _no_empty(array)
     try:
-        values = _numpy(pc.cast(_no_empty(array), pa.float64()))
+        values = np.array(_numpy(pc.cast(array, pa.float64())), dtype=np.float64)
     except pa.ArrowInvalid:
         return None
-    known = ~is_null(array)
-    known &= ~_numpy(pc.equal(pc.fill_null(array, ""), ""))
-    within = np.abs(values[known]) <= LIMIT  # False for NaN: what it stands for is decided there
-    return np.array(values, dtype=np.float64) if within.all() else None
+    inside = np.count_nonzero(np.abs(values) <= LIMIT)  # NaN is not: the slow way looks at its text
+    return values if inside == len(array) - array.null_count else None
 
 
 def parse_number(text: str) -> float | None:

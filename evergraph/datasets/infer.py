@@ -72,12 +72,13 @@ class Evidence:
         self.words += found
         if not (is_text and cells.is_plain(texts)):
             self.words += pc.sum(pc.count_substring(texts, " ")).as_py()
-        vectors = is_text and pc.all(pc.starts_with(texts, "[")).as_py()
+        first = cells.first_letters(texts) if is_text else b""
+        vectors = b"[" in first and pc.all(pc.starts_with(texts, "[")).as_py()
         if vectors:
             self._add_lists(pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), r"[\s,]+"))
         self._keep("vector", vectors and "vector" in self.known, 0)
         self._try("number", array, cells.numbers, parse)
-        if "number" in self.known and is_text:
+        if "number" in self.known and set(first) & set(b"0+-"):
             zeros = [pc.starts_with(texts, start) for start in ("0", "-0", "+0")]
             leading = pc.filter(texts, pc.or_(pc.or_(zeros[0], zeros[1]), zeros[2]))
             codes = pc.any(pc.match_substring_regex(leading, _CODE)).as_py()

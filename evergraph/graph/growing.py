@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from evergraph.checks import check_positive, shorten
+from evergraph.graph.bulk import put_links
 from evergraph.graph.frozen import fixed_rows, freeze
 from evergraph.graph.graph import Graph
 from evergraph.graph.hops import Bools, Ints, Neighborhood, walk
@@ -215,7 +216,7 @@ class GrowingGraph:
         if 64 * len(source) > self._links.count:  # sorting all is faster than inserting each
             if self.before is not None:
                 self._announce(np.unique(np.r_[source, target]).tolist(), self.hops - 1)
-            self._links.rebuild(source, target, fixed, when)
+            put_links(self._links, source, target, fixed, when)
             self._sums.hubs.clear()
             return
         for at, (one, other) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):

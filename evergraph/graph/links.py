@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
 from evergraph.checks import shorten
 from evergraph.graph.arena import Arena, Column
@@ -19,8 +17,6 @@ WEIGHT_BITS = 10
 ONE = 1 << WEIGHT_BITS  # a weight of 1 in fixed point
 MAX_WEIGHT = 2**14  # in fixed point 2**24, which float32 still holds exactly
 TARGET, WEIGHT, TIME = range(3)  # the columns of an entry
-
-Int32s = NDArray[np.int32]
 
 
 class Links:
@@ -48,9 +44,10 @@ class Links:
         self.out = Arena([Column(np.int32), None, None])
         self.into = Arena([Column(np.int32), None, None]) if directed else self.out
         if components is not None:
-            self._begin(WEIGHT)
+            self.begin(WEIGHT)
 
-    def _begin(self, place: int) -> None:
+    def begin(self, place: int) -> None:
+        """Give edges a column for weights or times, if there is none so far."""
         if self.out.columns[place] is None:
             column = Column(np.float64, math.nan)
             if place == WEIGHT:
@@ -104,11 +101,11 @@ class Links:
         if weight is None:
             weight = ONE
         else:
-            self._begin(WEIGHT)
+            self.begin(WEIGHT)
         if time is None:
             time = math.nan
         else:
-            self._begin(TIME)
+            self.begin(TIME)
         self.out.insert(source, at, (target, weight, time))
         back = self.find(self.into, target, source)[0]
         self.into.insert(target, back, (source, weight, time))
@@ -121,7 +118,7 @@ class Links:
         for place, value in ((WEIGHT, weight), (TIME, time)):
             if value is None:
                 continue
-            self._begin(place)
+            self.begin(place)
             if place == WEIGHT:
                 at = self.find(self.out, source, target)[0]
                 old = self.out.row(source, WEIGHT)[at]
@@ -142,64 +139,8 @@ class Links:
     def _differs(self, weight: Any) -> bool:
         return bool(weight != ONE) if self.components is None else bool((weight != ONE).any())
 
-    def rebuild(self, source: NDArray[Any], target: NDArray[Any], weight: Any, time: Any) -> None:
-        """Put many edges (at least one) at once, in their order, by sorting them into the others.
-
-        None for all weights or times, and NaN for a single time, leave what is there.
-        """
-        if not self.directed:  # each edge beside its mirror, so that the order stays
-            source, target = _interleave(source, target), _interleave(target, source)
-            weight, time = (v if v is None else np.repeat(v, 2, axis=0) for v in (weight, time))
-        owner, entry = self.out.expand(np.arange(self.num_nodes))
-        source = np.concatenate([owner, source], dtype=np.int32, casting="same_kind")
-        target = np.concatenate([self._targets(entry), target], dtype=np.int32, casting="same_kind")
-        order = self._order(source, target)
-        source, target = source[order], target[order]
-        new = np.r_[True, (source[1:] != source[:-1]) | (target[1:] != target[:-1])]
-        first = np.flatnonzero(new)
-        values: list[NDArray[Any] | None] = [target[first], None, None]
-        for place, given in ((WEIGHT, weight), (TIME, time)):
-            if given is not None:
-                self._begin(place)
-            values[place] = self._latest(place, entry, given, order, first)
-        source, target = source[first], target[first]
-        _refill(self.out, source, values)
-        if self.directed:
-            back = self._order(target, source)
-            _refill(self.into, target[back], [source[back], None, None])
-        self.count = len(source) // (1 if self.directed else 2)
-        weights = values[WEIGHT]
-        if weights is not None:
-            other = (weights.reshape(len(source), self.components or 1) != ONE).any(1)
-            self.weighted = int(other.sum()) // (1 if self.directed else 2)
-
-    def _order(self, owner: Int32s, other: Int32s) -> Int32s:
-        """How to sort entries by owner, then by the other's key, the earlier first."""
-        keys = self.keys.array[: self.num_nodes]
-        rank = np.empty(len(keys), dtype=np.int32)
-        rank[np.argsort(keys, kind="stable")] = np.arange(len(keys))
-        order = _counting_sort(rank[other], len(keys))
-        return order[_counting_sort(owner[order], len(keys))]
-
-    def _latest(
-        self, place: int, entry: Ints, new: NDArray[Any] | None, order: Int32s, first: Ints
-    ) -> NDArray[Any] | None:
-        """The last known value of each group of equal edges in a column."""
-        column = self.out.columns[place]
-        if column is None:
-            return None
-        shape = (len(order) - len(entry), *column.array.shape[1:])
-        if new is None:
-            known = np.zeros(shape[0], dtype=np.bool_)
-            new = np.full(shape, column.fill, column.array.dtype)
-        else:
-            known = ~np.isnan(new) if place == TIME else np.ones(shape[0], dtype=np.bool_)
-        known = np.concatenate([np.ones(len(entry), dtype=np.bool_), known])[order]
-        last = np.maximum.reduceat(np.where(known, np.arange(len(order)), -1), first)
-        values: NDArray[Any] = np.concatenate([column.array[entry], new])[order]
-        return values[np.where(last < 0, first, last)]
-
-    def _targets(self, entry: Ints) -> Ints:
+    def targets(self, entry: Ints) -> Ints:
+        """Where entries lead."""
         column = self.out.columns[TARGET]
         assert column is not None
         return column.array[entry].astype(np.int64)
@@ -207,7 +148,7 @@ class Links:
     def step(self, nodes: Ints) -> tuple[Ints, Ints, Ints]:
         """All edges that leave slots, as `hops.walk` wants them."""
         parent, entry = self.out.expand(nodes)
-        return parent, self._targets(entry), entry
+        return parent, self.targets(entry), entry
 
     def weights(self, entry: Ints) -> Floats:
         """The weights of entries as floating-point numbers, `(N,)` or `(N, W)`."""
@@ -225,11 +166,11 @@ class Links:
         parent, entry = self.out.expand(slots, self.limit)
         column = self.out.columns[WEIGHT]
         if column is None:
-            return parent, self._targets(entry), np.full(len(entry), self.unit)
+            return parent, self.targets(entry), np.full(len(entry), self.unit)
         weight = (
             column.array[entry].reshape(len(entry), self.components or 1).sum(1, dtype=np.int64)
         )
-        return parent, self._targets(entry), weight
+        return parent, self.targets(entry), weight
 
     def counting(self, slot: int) -> list[int]:
         """The slots in whose sums this one counts, itself left out."""
@@ -239,7 +180,7 @@ class Links:
         if not limit:
             return []
         crowded = self.out.length.array[sources] > limit
-        last = self._targets(self.out.start.array[sources[crowded]] + limit - 1)
+        last = self.targets(self.out.start.array[sources[crowded]] + limit - 1)
         beyond = self.keys.array[last] < self.keys.cells[slot]
         keep = np.ones(len(sources), dtype=np.bool_)
         keep[crowded] = ~beyond
@@ -268,33 +209,6 @@ class Links:
     def nbytes(self) -> int:
         """The size of all arrays."""
         return self.out.nbytes + (self.into.nbytes if self.directed else 0)
-
-
-def _counting_sort(numbers: Int32s, size: int) -> Int32s:
-    """How to sort numbers below `size`, equal ones in their order; it takes linear time.
-
-    It is the transposition of a sparse matrix with one entry per row.
-    """
-    count = len(numbers)
-    matrix = (np.zeros(count, dtype=np.int8), numbers, np.arange(count + 1))
-    order: Int32s = sparse.csr_array(matrix, shape=(count, size)).tocsc().indices
-    return order
-
-
-def _interleave(one: NDArray[Any], other: NDArray[Any]) -> Int32s:
-    both = np.empty(2 * len(one), dtype=np.int32)
-    both[::2], both[1::2] = one, other
-    return both
-
-
-def _refill(arena: Arena, owner: Int32s, values: Sequence[Any]) -> None:
-    """Put entries, sorted by owner, in the place of everything in an arena."""
-    slots = len(arena.start.array)
-    for column in arena.columns:
-        if column is not None:
-            column.replace(column.array[:0].copy())
-    arena.used = arena.dead = 0
-    arena.append(np.arange(slots), np.bincount(owner, minlength=slots), *values)
 
 
 def fixed_weight(weight: object, components: int | None) -> Any:
