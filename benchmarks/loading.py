@@ -71,7 +71,7 @@ def load(paths: tuple[Path, Path], clock: Callable[[str], None]) -> GrowingGraph
     for part, row in zip(nodes, rows, strict=True):
         graph.put_nodes(part.ids, *row, labels=part.labels, times=part.times)
     clock("put nodes")
-    edges = list(read_edges(paths[1]))
+    edges = list(read_edges(paths[1], among=[node for part in nodes for node in part.ids]))
     clock("read edges")
     for link in edges:
         graph.put_edges(link.sources, link.targets, link.weights, link.times)

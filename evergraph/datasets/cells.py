@@ -47,24 +47,29 @@ def flat(column: Any) -> pa.Array:
     return column
 
 
-def is_plain(array: pa.Array, lowest: int = 33) -> bool:
-    """Whether the bytes of texts are ASCII letters from `lowest` on: 33 excludes blanks."""
+def letters(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """The bytes of texts, and where each begins and the last ends in them."""
     _, offsets, data = array.buffers()
     if not len(array) or data is None:
-        return True
-    start, end = np.frombuffer(offsets, dtype=np.int32)[[array.offset, array.offset + len(array)]]
-    letters = np.frombuffer(data, dtype=np.uint8)[start:end]
-    return start == end or (int(letters.min()) >= lowest and int(letters.max()) < 127)
+        return np.zeros(len(array) + 1, dtype=np.int32), np.zeros(0, dtype=np.uint8)
+    bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
+    return bounds, np.frombuffer(data, dtype=np.uint8)[: bounds[-1]]
 
 
-def first_letters(array: pa.Array) -> bytes:
-    """All bytes that a text begins with, and perhaps some more."""
-    _, offsets, data = array.buffers()
-    if not len(array) or data is None or not data.size:
+def is_plain(array: pa.Array, lowest: int = 33) -> bool:
+    """Whether the bytes of texts are ASCII letters from `lowest` on: 33 excludes blanks."""
+    bounds, every = letters(array)
+    every = every[bounds[0] :]
+    return not len(every) or (int(every.min()) >= lowest and int(every.max()) < 127)
+
+
+def borders(array: pa.Array) -> bytes:
+    """The bytes that texts begin and end with, and some more where texts are empty."""
+    bounds, every = letters(array)
+    if not len(every):
         return b""
-    starts = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array)]
-    letters = np.frombuffer(data, dtype=np.uint8)[np.minimum(starts, data.size - 1)]
-    return np.flatnonzero(np.bincount(letters, minlength=1)).astype(np.uint8).tobytes()
+    first, last = np.minimum(bounds[:-1], len(every) - 1), np.maximum(bounds[1:] - 1, 0)
+    return every[first].tobytes() + every[last].tobytes()
 
 
 def is_null(array: pa.Array) -> Mask:
@@ -127,7 +132,7 @@ def texts(column: Any) -> tuple[pa.Array, Ints]:
         array = pc.take(pa.array(names, pa.string()), known.indices)
     elif not pa.types.is_string(kind):
         array = pc.cast(array, pa.string())
-    if not is_plain(array):
+    if not is_plain(array) and (b" " in borders(array) or not is_plain(array, 32)):
         array = pc.utf8_trim_whitespace(array)
     return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array), NOTHING
 
@@ -177,8 +182,10 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
     ]
     counts = np.array([len(some) for some in codes], dtype=np.int64)
     every = np.array([code for some in codes for code in some], dtype=np.int64)
-    starts = np.cumsum(counts) - counts
     piece = _indices(known)
+    if (counts == 1).all():
+        return Codes(row, every[piece], list(number)), bad
+    starts = np.cumsum(counts) - counts
     of_piece = counts[piece]
     first = np.repeat(starts[piece] - (np.cumsum(of_piece) - of_piece), of_piece)
     code = every[first + np.arange(len(first))]
@@ -187,20 +194,18 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
 
 def _pieces(array: pa.Array) -> tuple[Ints, pa.Array]:
     """Texts cut at blanks: the row of each piece, and the piece, perhaps with a blank behind it."""
-    if not is_plain(array, 32) or array.offset or not len(array):
+    if not is_plain(array, 32) or not len(array):
         pieces = pc.utf8_split_whitespace(array)
         return np.repeat(np.arange(len(array)), list_lengths(pieces)), pc.list_flatten(pieces)
-    _, offsets, data = array.buffers()  # no other blank than a space is there
-    bounds = np.frombuffer(offsets, dtype=np.int32)[: len(array) + 1].astype(np.int64)
-    letters = np.frombuffer(data or b"", dtype=np.uint8)[: bounds[-1]]
-    spaces = np.flatnonzero(letters == 32)
+    bounds, every = letters(array)  # no other blank than a space is there
+    spaces = np.flatnonzero(every == 32)
     before = np.searchsorted(spaces, bounds)
     starts = np.empty(len(spaces) + len(bounds), dtype=np.int32)
     at_bounds = before + np.arange(len(bounds))
     at_spaces = np.ones(len(starts), dtype=np.bool_)
     at_spaces[at_bounds] = False
     starts[at_bounds], starts[at_spaces] = bounds, spaces + 1
-    words = pa.StringArray.from_buffers(len(starts) - 1, pa.py_buffer(starts), data)
+    words = pa.StringArray.from_buffers(len(starts) - 1, pa.py_buffer(starts), pa.py_buffer(every))
     return np.repeat(np.arange(len(array)), np.diff(at_bounds)), words
 
 
@@ -223,7 +228,7 @@ def _parsed(
             odd[code] = number is None
             parsed[code] = np.nan if number is None else number
     codes = _indices(known)
-    return parsed[codes], np.flatnonzero(odd[codes])
+    return parsed[codes], np.flatnonzero(odd[codes]) if odd.any() else NOTHING
 
 
 def _fast_numbers(array: pa.Array) -> Floats | None:
@@ -276,7 +281,8 @@ def _all_bad(array: pa.Array) -> tuple[Floats, Ints]:
 
 def _indices(known: pa.DictionaryArray) -> Ints:
     """The code of each entry, -1 where there is none."""
-    return _numpy(pc.fill_null(known.indices, -1)).astype(np.int64)
+    codes = pc.fill_null(known.indices, -1) if known.indices.null_count else known.indices
+    return _numpy(codes).astype(np.int64)
 
 
 def list_lengths(lists: pa.Array) -> Ints:

@@ -255,9 +255,15 @@ def _fix(values: NDArray[np.float64]) -> NDArray[np.int32]:
 
 def _day_in_year(days: NDArray[np.float64]) -> Ints:
     """The day in the year, from 0, of days since 1970."""
-    whole = np.floor(days).astype("M8[D]")
-    in_year: Ints = (whole - whole.astype("M8[Y]").astype("M8[D]")).astype(np.int64)
-    return in_year
+    whole = np.floor(days).astype(np.int64)
+    first, last = whole.min(initial=0), whole.max(initial=0)
+    if last - first > len(whole):
+        distinct, code = np.unique(whole, return_inverse=True)
+    else:
+        distinct, code = np.arange(first, last + 1), whole - first
+    dates = distinct.astype("M8[D]")
+    in_year: Ints = (dates - dates.astype("M8[Y]").astype("M8[D]")).astype(np.int64)
+    return in_year[code]
 
 
 def assemble(rows: int, parts: Sequence[Part]) -> tuple[Ints, NDArray[np.int32], NDArray[np.int32]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -173,17 +173,42 @@ def column_of_ids(column: Any) -> list[Id] | None:
     return names
 
 
-def columns_of_ends(source: Any, target: Any) -> tuple[Coded, Coded] | None:
+def columns_of_ends(source: Any, target: Any, known: KnownIds | None) -> tuple[Coded, Coded] | None:
     """The ids of two columns, in which most occur several times, or None as in `column_of_ids`."""
     ends = [flat(column) for column in (source, target)]
     if ends[0].type != ends[1].type:
         return None
-    known = pc.dictionary_encode(pa.chunked_array(ends))
-    ids = None if known.null_count or not len(known) else column_of_ids(known.chunk(0).dictionary)
-    if ids is None:
-        return None
-    codes = np.concatenate([part.indices.to_numpy() for part in known.chunks])
-    return Coded(ids, codes[: len(ends[0])]), Coded(ids, codes[len(ends[0]) :])
+    codes = None if known is None else known.find(ends)
+    ids: Sequence[Id] | None = None if known is None or codes is None else known.ids
+    if codes is None:
+        both = pc.dictionary_encode(pa.chunked_array(ends))
+        if both.null_count or not len(both):
+            return None
+        ids = column_of_ids(both.chunk(0).dictionary)
+        codes = [part.indices.to_numpy() for part in both.chunks]
+    return None if ids is None else (Coded(ids, codes[0]), Coded(ids, codes[1]))
+
+
+class KnownIds:
+    """Texts that are ids as they are, among which others are found without a look at each."""
+
+    def __init__(self, ids: Sequence[Id]) -> None:
+        self.ids = ids
+        texts = set(map(type, ids)) == {str}
+        array = pa.array(ids, pa.string()) if texts else None
+        self._set = array if array is not None and column_of_ids(array) == ids else None
+
+    def find(self, columns: Sequence[pa.Array]) -> list[NDArray[np.int32]] | None:
+        """The numbers of the ids in each column, or None if one is not among them."""
+        found: list[NDArray[np.int32]] = []
+        for column in columns if self._set is not None else ():
+            if not pa.types.is_string(column.type):
+                return None
+            codes = pc.index_in(column, value_set=self._set)
+            if codes.null_count:
+                return None
+            found.append(codes.to_numpy())
+        return found or None
 
 
 def column_of_floats(column: Any, limit: float) -> NDArray[np.float64] | None:

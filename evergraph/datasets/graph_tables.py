@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from evergraph.datasets.columns import Chunk
 from evergraph.datasets.fields import (
+    KnownIds,
     column_of_floats,
     column_of_ids,
     columns_of_ends,
@@ -136,18 +137,27 @@ def read_edges(
     *,
     ends: tuple[str, str] = ("source", "target"),
     format: str | None = None,
+    among: Sequence[Id] | None = None,
 ) -> Iterator[Edges]:
     """The edges of a table, chunk by chunk; rows that are complained about are left out.
 
     Columns other than the two ends, `weight` (a number or a list) or `weight0`, `weight1`, ...,
     and `time` are reported.
+
+    Args:
+        source: as in `read_tables`.
+        report: collects complaints; without it, all are raised after the last chunk.
+        ends: the columns of ids.
+        format: as in `read_tables`.
+        among: distinct ids that most ends are, which saves time; others are read all the same.
     """
     own = Report() if report is None else report
+    known = None if among is None else KnownIds(among)
     for chunk in read_tables(source, own, format=format):
         if not _has(chunk, ends, own):
             break
         bad: set[int] = set()
-        sources, targets = _ends(chunk, ends, own, bad)
+        sources, targets = _ends(chunk, ends, known, own, bad)
         names = [name for name in chunk.table.column_names if _WEIGHT.fullmatch(name)]
         for name in chunk.table.column_names:
             if name not in (*ends, "weight", "time", *names):
@@ -181,9 +191,10 @@ def _ids(chunk: Chunk, name: str, report: Report, bad: set[int]) -> list[Any]:
 
 
 def _ends(
-    chunk: Chunk, names: tuple[str, str], report: Report, bad: set[int]
+    chunk: Chunk, names: tuple[str, str], known: KnownIds | None, report: Report, bad: set[int]
 ) -> tuple[Sequence[Any], Sequence[Any]]:
-    found = columns_of_ends(*map(chunk.table.column, names))
+    source, target = map(chunk.table.column, names)
+    found = columns_of_ends(source, target, known)
     if found is not None:
         return found
     return _ids(chunk, names[0], report, bad), _ids(chunk, names[1], report, bad)

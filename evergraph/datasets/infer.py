@@ -17,7 +17,7 @@ from evergraph.datasets.encoding import BUCKETS, WIDEST, Column
 TEXT_WORDS = 3
 """A column of texts with so many words on average is of kind text, with fewer category."""
 _CODE = "^[+-]?0[0-9]"  # 007: digits, but a code and no number
-_FEW = 100
+_FEW = 10
 _PART = re.compile(r"(.*?)(0|[1-9][0-9]*)")
 
 Parsed = tuple[cells.Floats, cells.Ints]
@@ -70,15 +70,15 @@ class Evidence:
         self.values += found
         is_text = pa.types.is_string(array.type)
         self.words += found
-        if not (is_text and cells.is_plain(texts)):
-            self.words += pc.sum(pc.count_substring(texts, " ")).as_py()
-        first = cells.first_letters(texts) if is_text else b""
+        bounds, letters = cells.letters(texts)
+        self.words += int(np.count_nonzero(letters[bounds[0] :] == ord(" ")))
+        first = cells.borders(texts) if is_text else b""
         vectors = b"[" in first and pc.all(pc.starts_with(texts, "[")).as_py()
         if vectors:
             self._add_lists(pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), r"[\s,]+"))
         self._keep("vector", vectors and "vector" in self.known, 0)
         self._try("number", array, cells.numbers, parse)
-        if "number" in self.known and set(first) & set(b"0+-"):
+        if "number" in self.known and any(sign in first for sign in (b"0", b"+", b"-")):
             zeros = [pc.starts_with(texts, start) for start in ("0", "-0", "+0")]
             leading = pc.filter(texts, pc.or_(pc.or_(zeros[0], zeros[1]), zeros[2]))
             codes = pc.any(pc.match_substring_regex(leading, _CODE)).as_py()

@@ -24,20 +24,22 @@ def put_links(links: Links, source: Ints, target: Ints, weight: Any, time: Any) 
         if given is not None:
             links.begin(place)
     owner, entry = links.out.expand(np.arange(links.num_nodes))
-    if not links.directed:  # each edge beside its mirror, so that the order stays
-        source, target = _interleave(source, target), _interleave(target, source)
-        weight, time = (v if v is None else np.repeat(v, 2, axis=0) for v in (weight, time))
-    owner = np.concatenate([owner, source])
-    other = np.concatenate([links.targets(entry), target])
+    other = links.targets(entry)
+    mirror = not links.directed
     if links.out.columns[WEIGHT] is None and links.out.columns[TIME] is None:
-        counts, other = _plain_rows(links, owner, other)
+        owners = [owner, source, *([target] if mirror else [])]
+        counts, other = _plain_rows(links, owners, [other, target, *([source] if mirror else [])])
         weights = times = None
     else:
+        if mirror:  # each edge beside its mirror, so that the order stays
+            source, target = _interleave(source, target), _interleave(target, source)
+            weight, time = (v if v is None else np.repeat(v, 2, axis=0) for v in (weight, time))
+        owner, other = np.concatenate([owner, source]), np.concatenate([other, target])
         counts, other, weights, times = _rows(links, owner, other, entry, weight, time)
     _refill(links.out, counts, other, weights, times)
     if links.directed:
         owner = np.repeat(np.arange(len(counts)), counts)
-        _refill(links.into, *_plain_rows(links, other, owner), None, None)
+        _refill(links.into, *_plain_rows(links, [other], [owner]), None, None)
     sides = 1 if links.directed else 2
     links.count = len(other) // sides
     if weights is not None:
@@ -53,20 +55,23 @@ def _interleave(one: Ints, other: Ints) -> Ints:
 
 def _ranks(links: Links) -> tuple[Ints, Int32s]:
     """The slots in the order of their keys, and the place of each slot in it."""
-    keys = links.keys.array[: links.num_nodes]
-    slots = np.argsort(keys, kind="stable")
-    rank = np.empty(len(keys), dtype=np.int32)
-    rank[slots] = np.arange(len(keys))
+    slots = np.argsort(links.keys.array[: links.num_nodes], kind="stable")
+    rank = np.empty(len(slots), dtype=np.int32)
+    rank[slots] = np.arange(len(slots))
     return slots, rank
 
 
-def _plain_rows(links: Links, owner: Ints, other: Ints) -> tuple[Ints, Ints]:
+def _plain_rows(links: Links, owners: list[Ints], others: list[Ints]) -> tuple[Ints, Ints]:
     """The lengths of the rows of edges that are nothing but there, and where they lead."""
     slots, rank = _ranks(links)
+    owner, other = (
+        np.concatenate(part, dtype=np.int32, casting="same_kind") for part in (owners, others)
+    )
     there = np.ones(len(owner), dtype=np.int8)
     shape = (len(slots), len(slots))
     rows = sparse.coo_array((there, (owner, rank[other])), shape=shape).tocsr()  # sorts them, too
-    return np.diff(rows.indptr), slots[rows.indices]
+    entries: Ints = slots[rows.indices]
+    return np.diff(rows.indptr), entries
 
 
 def _rows(

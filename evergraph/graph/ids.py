@@ -29,7 +29,7 @@ class Coded(Sequence[Id]):
     __slots__ = ("codes", "distinct")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, distinct: list[Id], codes: NDArray[np.integer]) -> None:
+    def __init__(self, distinct: Sequence[Id], codes: NDArray[np.integer]) -> None:
         self.distinct = distinct
         self.codes = codes
 
@@ -42,7 +42,7 @@ class Coded(Sequence[Id]):
     def __getitem__(self, at: slice | NDArray[np.integer]) -> Coded: ...
     def __getitem__(self, at: int | slice | NDArray[np.integer]) -> Id | Coded:
         found = self.codes[at]
-        return Coded(self.distinct, found) if found.ndim else self.distinct[found]
+        return Coded(self.distinct, found) if found.ndim else self.distinct[int(found)]
 
     def __iter__(self) -> Iterator[Id]:
         return map(self.distinct.__getitem__, self.codes.tolist())

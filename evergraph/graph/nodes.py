@@ -113,7 +113,10 @@ class Nodes:
             self.classes[names[name]] = self.classes.get(names[name], 0) + count
         self.label.extend(map(names.get, labels))
         self.id_of.extend(slots)
-        self.slot_of.update(slots)
+        if self.slot_of:
+            self.slot_of.update(slots)
+        else:
+            self.slot_of = slots
         self.reserve(end)
         self.keys.array[first:end] = keys
         return np.arange(first, end)
