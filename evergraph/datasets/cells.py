@@ -63,13 +63,13 @@ def is_plain(array: pa.Array, lowest: int = 33) -> bool:
     return not len(every) or (int(every.min()) >= lowest and int(every.max()) < 127)
 
 
-def borders(array: pa.Array) -> bytes:
-    """The bytes that texts begin and end with, and some more where texts are empty."""
+def borders(array: pa.Array) -> tuple[bytes, bytes]:
+    """The bytes that texts begin and end with; some other byte where a text is empty."""
     bounds, every = letters(array)
     if not len(every):
-        return b""
+        return b"", b""
     first, last = np.minimum(bounds[:-1], len(every) - 1), np.maximum(bounds[1:] - 1, 0)
-    return every[first].tobytes() + every[last].tobytes()
+    return every[first].tobytes(), every[last].tobytes()
 
 
 def is_null(array: pa.Array) -> Mask:
@@ -132,7 +132,8 @@ def texts(column: Any) -> tuple[pa.Array, Ints]:
         array = pc.take(pa.array(names, pa.string()), known.indices)
     elif not pa.types.is_string(kind):
         array = pc.cast(array, pa.string())
-    if not is_plain(array) and (b" " in borders(array) or not is_plain(array, 32)):
+    spaces = not is_plain(array) and any(b" " in some for some in borders(array))
+    if spaces or not is_plain(array, 32):
         array = pc.utf8_trim_whitespace(array)
     return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array), NOTHING
 

@@ -11,7 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from evergraph.datasets.cells import DAY, flat, is_null, is_plain, parse_moment, parse_number, texts
+from evergraph.datasets.cells import (
+    DAY,
+    borders,
+    flat,
+    is_null,
+    is_plain,
+    letters,
+    parse_moment,
+    parse_number,
+    texts,
+)
 from evergraph.datasets.columns import Chunk, text_of_float
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import LIMIT
@@ -21,6 +31,7 @@ from evergraph.graph.links import MAX_WEIGHT
 MAX_LABEL = 10**6
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _SMALL = "^(0|-?[1-9][0-9]{0,17})$"  # integers that fit into 64 bits for sure
+_DIGITS = [bytes([letter]) for letter in b"-0123456789"]
 _SPLITS = {"train": "train", "test": "test", "val": "valid", "valid": "valid"}
 
 
@@ -157,20 +168,25 @@ def column_of_ids(column: Any) -> list[Id] | None:
         return None
     if not is_plain(array):
         array, _ = texts(array)
+    if _are_names(array):
+        names: list[Id] = array.to_pylist()
+        return names
+    if array.null_count or not pc.all(pc.match_substring_regex(array, _SMALL)).as_py():
+        return None
+    integers: list[Id] = pc.cast(array, pa.int64()).to_numpy().tolist()
+    return integers if integers else None
+
+
+def _are_names(array: pa.Array) -> bool:
+    """Whether trimmed texts are ids without doubt, and none of them may be an integer."""
     if array.null_count or not len(array):
-        return None
-    lengths = pc.binary_length(array)
-    shortest, longest = pc.min_max(lengths).values()
-    if shortest.as_py() == 0 or longest.as_py() > MAX_BYTES:
-        return None
-    digits = pc.or_(pc.utf8_is_decimal(array), pc.starts_with(array, "-"))
-    if pc.all(digits).as_py() and pc.all(pc.match_substring_regex(array, _SMALL)).as_py():
-        integers: list[Id] = pc.cast(array, pa.int64()).to_numpy().tolist()
-        return integers
-    if pc.any(digits).as_py() or pc.any(pc.match_substring(array, "\0")).as_py():
-        return None
-    names: list[Id] = array.to_pylist()
-    return names
+        return False
+    shortest, longest = pc.min_max(pc.binary_length(array)).values()
+    if shortest.as_py() == 0 or longest.as_py() > MAX_BYTES or not letters(array)[1].all():
+        return False  # empty, too long, or with NUL
+    first, _ = borders(array)
+    numeral = any(mark in first for mark in _DIGITS)
+    return not (numeral and pc.any(pc.match_substring_regex(array, "^-?[0-9]+$")).as_py())
 
 
 def columns_of_ends(source: Any, target: Any, known: KnownIds | None) -> tuple[Coded, Coded] | None:
@@ -194,9 +210,9 @@ class KnownIds:
 
     def __init__(self, ids: Sequence[Id]) -> None:
         self.ids = ids
-        texts = set(map(type, ids)) == {str}
-        array = pa.array(ids, pa.string()) if texts else None
-        self._set = array if array is not None and column_of_ids(array) == ids else None
+        array = pa.array(ids, pa.string()) if set(map(type, ids)) == {str} else None
+        sure = array is not None and is_plain(array) and _are_names(array)
+        self._set = array if sure else None
 
     def find(self, columns: Sequence[pa.Array]) -> list[NDArray[np.int32]] | None:
         """The numbers of the ids in each column, or None if one is not among them."""

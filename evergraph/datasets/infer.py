@@ -72,7 +72,7 @@ class Evidence:
         self.words += found
         bounds, letters = cells.letters(texts)
         self.words += int(np.count_nonzero(letters[bounds[0] :] == ord(" ")))
-        first = cells.borders(texts) if is_text else b""
+        first = cells.borders(texts)[0] if is_text else b""
         vectors = b"[" in first and pc.all(pc.starts_with(texts, "[")).as_py()
         if vectors:
             self._add_lists(pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), r"[\s,]+"))
