@@ -163,11 +163,11 @@ class Column:
             ]
         return parts
 
-    def _hash(self, distinct: Sequence[str]) -> Ints:
+    def _hash(self, distinct: Sequence[str]) -> NDArray[np.int32]:
         """The bucket of each text, by a hash of the column's name and the text."""
         name = self.name.encode()
         base = blake2b(len(name).to_bytes(8, "little") + name, digest_size=8)
-        buckets = np.zeros(len(distinct), dtype=np.int64)
+        buckets = np.zeros(len(distinct), dtype=np.int32)
         for code, text in enumerate(distinct):
             state = base.copy()
             state.update(text.encode())
@@ -215,9 +215,9 @@ def _block(fixed: NDArray[np.int32], start: int) -> Part:
     return Part(index[kept], flat[kept], counts=counts)
 
 
-def _bag(rows: int, row: Ints, bucket: Ints, buckets: int, start: int) -> Part:
+def _bag(rows: int, row: Ints, bucket: NDArray[np.int32], buckets: int, start: int) -> Part:
     """Counts of buckets, divided by the length of the row's vector of counts."""
-    indptr = np.zeros(rows + 1, dtype=np.int64)
+    indptr = np.zeros(rows + 1, dtype=np.int32)
     np.cumsum(np.bincount(row, minlength=rows), out=indptr[1:])
     ones = np.ones(len(bucket), dtype=np.int64)
     bags = sparse.csr_array((ones, bucket, indptr), shape=(rows, buckets))

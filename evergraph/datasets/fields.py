@@ -215,16 +215,11 @@ class KnownIds:
         self._set = array if sure else None
 
     def find(self, columns: Sequence[pa.Array]) -> list[NDArray[np.int32]] | None:
-        """The numbers of the ids in each column, or None if one is not among them."""
-        found: list[NDArray[np.int32]] = []
-        for column in columns if self._set is not None else ():
-            if not pa.types.is_string(column.type):
-                return None
-            codes = pc.index_in(column, value_set=self._set)
-            if codes.null_count:
-                return None
-            found.append(codes.to_numpy())
-        return found or None
+        """The numbers of the ids in each column of texts, or None if one is not among them."""
+        if self._set is None or not len(columns[0]) or not pa.types.is_string(columns[0].type):
+            return None
+        codes = pc.index_in(pa.chunked_array(columns), value_set=self._set)
+        return None if codes.null_count else [part.to_numpy() for part in codes.chunks]
 
 
 def column_of_floats(column: Any, limit: float) -> NDArray[np.float64] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -141,7 +142,9 @@ class GrowingGraph:
         counts, index, value = check_rows(indptr, index, value, len(ids), self.num_features)
         ids, keys = check_ids(ids)
         labels = [None] * len(ids) if labels is None else labels
-        for name in set(labels) - {None}:
+        named = Counter(labels)
+        del named[None]
+        for name in named:
             check_text("a label", name)
         when = _check_times(times, len(ids))
         _check_length("labels", labels, len(ids))
@@ -155,7 +158,7 @@ class GrowingGraph:
             return
         first = len(self._nodes.id_of)
         self._announce(range(first, first + len(ids)), 0)
-        slots = self._nodes.add_all(places, keys, labels)
+        slots = self._nodes.add_all(places, keys, labels, cast("Counter[str]", named))
         self._links.reserve(first + len(ids))
         self._nodes.features.append(slots, counts, index, value)
         self._nodes.time.array[slots] = when

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -102,16 +101,18 @@ class Nodes:
         return slots if new else None
 
     def add_all(
-        self, slots: dict[Id, int], keys: NDArray[np.uint64], labels: Sequence[str | None]
+        self,
+        slots: dict[Id, int],
+        keys: NDArray[np.uint64],
+        labels: Sequence[str | None],
+        counts: Mapping[str, int],
     ) -> Ints:
         """Give many new nodes the slots that `next_slots` has found, and their labels."""
         first, end = len(self.id_of), len(self.id_of) + len(slots)
-        counts = Counter(labels)
-        del counts[None]
         names = {name: sys.intern(str(name)) for name in counts}
         for name, count in counts.items():
             self.classes[names[name]] = self.classes.get(names[name], 0) + count
-        self.label.extend(map(names.get, labels))
+        self.label += [None if name is None else names[name] for name in labels]
         self.id_of.extend(slots)
         if self.slot_of:
             self.slot_of.update(slots)
