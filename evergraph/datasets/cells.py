@@ -177,18 +177,19 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
     known = pc.dictionary_encode(words)
     # Only distinct pieces are looked at; each is one word, or a few, or none.
     pattern, number = (_LETTERS if text else _BETWEEN), dict[str, int]()
-    codes = [
-        [number.setdefault(word, len(number)) for word in pattern.findall(piece)]
-        for piece in (one.lower() if text else one for one in known.dictionary.to_pylist())
-    ]
+    codes = []
+    for one in known.dictionary.to_pylist():
+        piece = one.lower().strip(" ") if text else one.strip(" ")
+        found = [piece] if piece.isalnum() else pattern.findall(piece)
+        codes.append([number.setdefault(word, len(number)) for word in found])
     counts = np.array([len(some) for some in codes], dtype=np.int64)
     every = np.array([code for some in codes for code in some], dtype=np.int64)
-    piece = _indices(known)
+    pieces = _indices(known)
     if (counts == 1).all():
-        return Codes(row, every[piece], list(number)), bad
+        return Codes(row, every[pieces], list(number)), bad
     starts = np.cumsum(counts) - counts
-    of_piece = counts[piece]
-    first = np.repeat(starts[piece] - (np.cumsum(of_piece) - of_piece), of_piece)
+    of_piece = counts[pieces]
+    first = np.repeat(starts[pieces] - (np.cumsum(of_piece) - of_piece), of_piece)
     code = every[first + np.arange(len(first))]
     return Codes(np.repeat(row, of_piece), code, list(number)), bad
 

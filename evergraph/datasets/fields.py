@@ -218,8 +218,8 @@ class KnownIds:
         """The numbers of the ids in each column of texts, or None if one is not among them."""
         if self._set is None or not len(columns[0]) or not pa.types.is_string(columns[0].type):
             return None
-        codes = pc.index_in(pa.chunked_array(columns), value_set=self._set)
-        return None if codes.null_count else [part.to_numpy() for part in codes.chunks]
+        codes = flat(pc.index_in(pa.chunked_array(columns), value_set=self._set))
+        return None if codes.null_count else np.split(codes.to_numpy(), [len(columns[0])])
 
 
 def column_of_floats(column: Any, limit: float) -> NDArray[np.float64] | None:
