@@ -133,7 +133,12 @@ def split_records(block: bytes, delimiter: bytes | None) -> tuple[list[bytes], l
 def line_finder(
     block: Text, first: int, delimiter: bytes | None, rows: int
 ) -> Callable[[], Sequence[int]]:
-    """A function that counts the line of each row of a block, for when there is a complaint."""
+    """A function that counts the line of each row of a block, for when there is a complaint.
+
+    It holds the block, unless every line is a row.
+    """
+    if rows == count(block, b"\n") + (len(block) > 0 and block[-1] != ord("\n")):
+        return lambda: range(first, first + rows)
 
     def find() -> Sequence[int]:
         _, lines = split_records(bytes(block), delimiter)

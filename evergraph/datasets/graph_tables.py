@@ -118,11 +118,11 @@ def read_nodes(
         kept = _kept(chunk, bad)
         empty = empty and not chunk.num_rows
         yield Nodes(
-            _pick(ids, kept, bad),
-            None if labels is None else _pick(labels, kept, bad),
+            _pick(ids, kept),
+            None if labels is None else _pick(labels, kept),
             None if times is None else times[kept],
-            None if splits is None else _pick(splits, kept, bad),
-            (chunk.take(kept) if bad else chunk).without((id, *_OWN)),
+            None if splits is None else _pick(splits, kept),
+            (chunk if isinstance(kept, slice) else chunk.take(kept)).without((id, *_OWN)),
         )
     if empty and own.count == before:
         rule, way_out = "a table of nodes must have a row", "add nodes"
@@ -166,11 +166,11 @@ def read_edges(
         weights, times = _weights(chunk, names, own, bad), _times(chunk, own, bad)
         kept = _kept(chunk, bad)
         yield Edges(
-            _pick(sources, kept, bad),
-            _pick(targets, kept, bad),
+            _pick(sources, kept),
+            _pick(targets, kept),
             None if weights is None else weights[kept],
             None if times is None else times[kept],
-            chunk.take(kept) if bad else chunk,
+            chunk if isinstance(kept, slice) else chunk.take(kept),
         )
     if report is None:
         own.check()
@@ -267,11 +267,13 @@ def _weight(chunk: Chunk, name: str, report: Report, bad: set[int]) -> Floats:
     return made
 
 
-def _kept(chunk: Chunk, bad: set[int]) -> NDArray[np.int64]:
+def _kept(chunk: Chunk, bad: set[int]) -> NDArray[np.int64] | slice:
+    if not bad:
+        return slice(None)
     kept = np.ones(chunk.num_rows, dtype=np.bool_)
     kept[list(bad)] = False
     return np.flatnonzero(kept)
 
 
-def _pick(values: Sequence[Any], kept: NDArray[np.int64], bad: set[int]) -> Sequence[Any]:
-    return [values[row] for row in kept.tolist()] if bad else values
+def _pick(values: Sequence[Any], kept: NDArray[np.int64] | slice) -> Sequence[Any]:
+    return values if isinstance(kept, slice) else [values[row] for row in kept.tolist()]

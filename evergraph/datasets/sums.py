@@ -17,7 +17,7 @@ SPARSE = 10
 STEPS = 16
 """The mean is rounded to this fraction of the scale, so that it changes rarely."""
 _DIGIT = 18  # bits of the digits that numbers are split into
-_CELLS = 1 << 19  # numbers that are split at a time, so that they stay in the cache
+_CELLS = 1 << 17  # numbers that are split at a time, so that they stay in the cache
 _ROWS = 1 << 16  # so many products of two digits add up in float64 without rounding
 
 Floats = NDArray[np.float64]
@@ -160,16 +160,19 @@ def _digits(values: Floats) -> tuple[Floats, list[int]]:
     Returns:
         The integers, up to 2**18, `(digits, *values.shape)`, and the exponents of the powers.
     """
-    rest = np.rint(values * 2.0**FRACTION)
-    exponent = int(np.frexp(np.abs(rest).max(initial=0.0))[1])
-    digits, exponents = [], []
+    rest = values * 2.0**FRACTION
+    np.rint(rest, out=rest)
+    largest = max(rest.max(initial=0.0), -rest.min(initial=0.0))
+    exponent = int(np.frexp(largest)[1])
+    digits = np.empty((-(-exponent // _DIGIT), *values.shape))
+    exponents: list[int] = []
     while rest.any():
         exponent = max(exponent - _DIGIT, 0)
-        digit = np.rint(rest * 2.0**-exponent)
+        digit = np.multiply(rest, 2.0**-exponent, out=digits[len(exponents)])
+        np.rint(digit, out=digit)
         rest -= digit * 2.0**exponent
-        digits.append(digit)
         exponents.append(exponent)
-    return np.array(digits).reshape(len(digits), *values.shape), exponents
+    return digits[: len(exponents)], exponents
 
 
 def _pairs(size: int) -> list[tuple[int, int]]:
