@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from evergraph.checks import shorten
 
@@ -100,6 +100,22 @@ def check_number(what: str, value: object) -> float:
         if math.isfinite(number):
             return number
     raise ValueError(f"{what} must be a finite number, got {shorten(value)}")
+
+
+def check_length(what: str, values: Sequence[object], length: int) -> None:
+    """Refuse another number of elements."""
+    if len(values) != length:
+        raise ValueError(f"{what} must have {length} elements, got {len(values)}")
+
+
+def check_times(times: ArrayLike | None, length: int) -> NDArray[np.float64]:
+    """Times of many, NaN where there is none."""
+    if times is None:
+        return np.full(length, np.nan)
+    found = np.asarray(times)
+    if found.dtype.kind not in "iuf" or found.shape != (length,) or np.isinf(found).any():
+        raise ValueError(f"times must be {length} finite numbers or NaN, got {shorten(times)}")
+    return found.astype(np.float64)
 
 
 def key(value: Id) -> int:
