@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -63,13 +63,18 @@ def is_plain(array: pa.Array, lowest: int = 33) -> bool:
     return not len(every) or (int(every.min()) >= lowest and int(every.max()) < 127)
 
 
-def borders(array: pa.Array) -> tuple[bytes, bytes]:
-    """The bytes that texts begin and end with; some other byte where a text is empty."""
+def first_letters(array: pa.Array) -> NDArray[np.uint8]:
+    """The byte that each text begins with; some other byte where a text is empty."""
     bounds, every = letters(array)
-    if not len(every):
-        return b"", b""
-    first, last = np.minimum(bounds[:-1], len(every) - 1), np.maximum(bounds[1:] - 1, 0)
-    return every[first].tobytes(), every[last].tobytes()
+    return every[np.minimum(bounds[:-1], len(every) - 1)] if len(every) else every
+
+
+def _has_border(array: pa.Array) -> bool:
+    """Whether a text may begin or end with a space."""
+    bounds, every = letters(array)
+    if b" " in first_letters(array).tobytes():
+        return True
+    return b" " in every[np.maximum(bounds[1:] - 1, 0)].tobytes() if len(every) else False
 
 
 def is_null(array: pa.Array) -> Mask:
@@ -132,8 +137,7 @@ def texts(column: Any) -> tuple[pa.Array, Ints]:
         array = pc.take(pa.array(names, pa.string()), known.indices)
     elif not pa.types.is_string(kind):
         array = pc.cast(array, pa.string())
-    spaces = not is_plain(array) and any(b" " in some for some in borders(array))
-    if spaces or not is_plain(array, 32):
+    if not is_plain(array) and (not is_plain(array, 32) or _has_border(array)):
         array = pc.utf8_trim_whitespace(array)
     return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array), NOTHING
 
@@ -146,8 +150,8 @@ def _float_text(value: float | None) -> str | None:
 class Codes:
     """Distinct texts and, for each entry of a column, the number of its text."""
 
-    row: Ints
-    code: Ints
+    row: NDArray[np.integer]
+    code: NDArray[np.int32]
     distinct: list[str]
 
 
@@ -169,32 +173,47 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
     """
     array = flat(column)
     if pa.types.is_list(array.type) and not text:
-        row = np.repeat(np.arange(len(array)), list_lengths(array))
-        words, bad = categories(pc.list_flatten(array))
-        return Codes(row[words.row], words.code, words.distinct), row[bad]
+        owner = np.repeat(np.arange(len(array)), list_lengths(array))
+        listed, bad = categories(pc.list_flatten(array))
+        return Codes(owner[listed.row], listed.code, listed.distinct), owner[bad]
     array, bad = texts(array)
     row, words = _pieces(array)
     known = pc.dictionary_encode(words)
-    # Only distinct pieces are looked at; each is one word, or a few, or none.
-    pattern, number = (_LETTERS if text else _BETWEEN), dict[str, int]()
-    codes = []
-    for one in known.dictionary.to_pylist():
-        piece = one.lower().strip(" ") if text else one.strip(" ")
-        found = [piece] if piece.isalnum() else pattern.findall(piece)
-        codes.append([number.setdefault(word, len(number)) for word in found])
-    counts = np.array([len(some) for some in codes], dtype=np.int64)
-    every = np.array([code for some in codes for code in some], dtype=np.int64)
+    words_of, distinct = _words(known.dictionary, text)  # of distinct pieces only
     pieces = _indices(known)
+    counts = words_of.counts
     if (counts == 1).all():
-        return Codes(row, every[pieces], list(number)), bad
+        return Codes(row, words_of.codes[pieces], distinct), bad
     starts = np.cumsum(counts) - counts
     of_piece = counts[pieces]
     first = np.repeat(starts[pieces] - (np.cumsum(of_piece) - of_piece), of_piece)
-    code = every[first + np.arange(len(first))]
-    return Codes(np.repeat(row, of_piece), code, list(number)), bad
+    code = words_of.codes[first + np.arange(len(first))]
+    return Codes(np.repeat(row, of_piece), code, distinct), bad
 
 
-def _pieces(array: pa.Array) -> tuple[Ints, pa.Array]:
+class _Words(NamedTuple):
+    counts: Ints
+    codes: NDArray[np.int32]
+
+
+def _words(pieces: pa.Array, text: bool) -> tuple[_Words, list[str]]:
+    """How many words each piece has, and their numbers; and the distinct words."""
+    if is_plain(pieces, 32):
+        words = pc.ascii_trim(pc.ascii_lower(pieces) if text else pieces, " ")
+        if pc.all(pc.ascii_is_alnum(words)).as_py():  # each is one word
+            known = pc.dictionary_encode(words)
+            counts = np.ones(len(pieces), dtype=np.int64)
+            return _Words(counts, _indices(known)), known.dictionary.to_pylist()
+    pattern, number = (_LETTERS if text else _BETWEEN), dict[str, int]()
+    found = [
+        [number.setdefault(word, len(number)) for word in pattern.findall(piece)]
+        for piece in (one.lower() if text else one for one in pieces.to_pylist())
+    ]
+    counts = np.array([len(some) for some in found], dtype=np.int64)
+    return _Words(counts, np.array([c for some in found for c in some], np.int32)), list(number)
+
+
+def _pieces(array: pa.Array) -> tuple[NDArray[np.integer], pa.Array]:
     """Texts cut at blanks: the row of each piece, and the piece, perhaps with a blank behind it."""
     if not is_plain(array, 32) or not len(array):
         pieces = pc.utf8_split_whitespace(array)
@@ -208,7 +227,7 @@ def _pieces(array: pa.Array) -> tuple[Ints, pa.Array]:
     at_spaces[at_bounds] = False
     starts[at_bounds], starts[at_spaces] = bounds, spaces + 1
     words = pa.StringArray.from_buffers(len(starts) - 1, pa.py_buffer(starts), pa.py_buffer(every))
-    return np.repeat(np.arange(len(array)), np.diff(at_bounds)), words
+    return np.repeat(np.arange(len(array), dtype=np.int32), np.diff(at_bounds)), words
 
 
 def _parsed(
@@ -281,10 +300,10 @@ def _all_bad(array: pa.Array) -> tuple[Floats, Ints]:
     return np.full(len(array), np.nan), np.flatnonzero(~is_null(array))
 
 
-def _indices(known: pa.DictionaryArray) -> Ints:
+def _indices(known: pa.DictionaryArray) -> NDArray[np.int32]:
     """The code of each entry, -1 where there is none."""
     codes = pc.fill_null(known.indices, -1) if known.indices.null_count else known.indices
-    return _numpy(codes).astype(np.int64)
+    return _numpy(codes)
 
 
 def list_lengths(lists: pa.Array) -> Ints:

@@ -193,7 +193,7 @@ class Part:
 
     index: NDArray[np.integer] | int
     value: NDArray[np.integer] | int
-    row: Ints | None = None
+    row: NDArray[np.integer] | None = None
     counts: Ints | None = None
 
 
@@ -215,16 +215,19 @@ def _block(fixed: NDArray[np.int32], start: int) -> Part:
     return Part(index[kept], flat[kept], counts=counts)
 
 
-def _bag(rows: int, row: Ints, bucket: NDArray[np.int32], buckets: int, start: int) -> Part:
+def _bag(
+    rows: int, row: NDArray[np.integer], bucket: NDArray[np.int32], buckets: int, start: int
+) -> Part:
     """Counts of buckets, divided by the length of the row's vector of counts."""
     indptr = np.zeros(rows + 1, dtype=np.int32)
     np.cumsum(np.bincount(row, minlength=rows), out=indptr[1:])
-    ones = np.ones(len(bucket), dtype=np.int64)
+    ones = np.ones(len(bucket), dtype=np.int32)
     bags = sparse.csr_array((ones, bucket, indptr), shape=(rows, buckets))
     bags.sum_duplicates()
     counts = np.diff(bags.indptr)
-    owner = np.repeat(np.arange(rows), counts)
-    length = np.sqrt(np.bincount(owner, weights=bags.data * bags.data, minlength=rows))
+    owner = np.repeat(np.arange(rows, dtype=np.int32), counts)
+    squares = bags.data.astype(np.float64) ** 2
+    length = np.sqrt(np.bincount(owner, weights=squares, minlength=rows))
     value = np.rint(bags.data / length[owner] * ONE).astype(np.int32)
     return Part(start + bags.indices, value, counts=counts)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from evergraph.datasets.cells import (
     DAY,
-    borders,
+    first_letters,
     flat,
     is_null,
     is_plain,
@@ -31,7 +31,6 @@ from evergraph.graph.links import MAX_WEIGHT
 MAX_LABEL = 10**6
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _SMALL = "^(0|-?[1-9][0-9]{0,17})$"  # integers that fit into 64 bits for sure
-_DIGITS = [bytes([letter]) for letter in b"-0123456789"]
 _SPLITS = {"train": "train", "test": "test", "val": "valid", "valid": "valid"}
 
 
@@ -184,9 +183,9 @@ def _are_names(array: pa.Array) -> bool:
     shortest, longest = pc.min_max(pc.binary_length(array)).values()
     if shortest.as_py() == 0 or longest.as_py() > MAX_BYTES or not letters(array)[1].all():
         return False  # empty, too long, or with NUL
-    first, _ = borders(array)
-    numeral = any(mark in first for mark in _DIGITS)
-    return not (numeral and pc.any(pc.match_substring_regex(array, "^-?[0-9]+$")).as_py())
+    first = first_letters(array)
+    numerals = array.take(pa.array(np.flatnonzero((first == ord("-")) | (first - ord("0") < 10))))
+    return not pc.any(pc.match_substring_regex(numerals, "^-?[0-9]+$")).as_py()
 
 
 def columns_of_ends(source: Any, target: Any, known: KnownIds | None) -> tuple[Coded, Coded] | None:
@@ -247,8 +246,10 @@ def each(
         known = pc.dictionary_encode(column)
         try:
             distinct = [*map(convert, known.dictionary.to_pylist()), convert(None)]
-            codes = pc.fill_null(known.indices, len(distinct) - 1).to_numpy().tolist()
-            return [distinct[code] for code in codes]
+            codes = pc.fill_null(known.indices, len(distinct) - 1).to_numpy()
+            objects = np.empty(len(distinct), dtype=object)
+            objects[:] = distinct
+            return objects[codes].tolist()  # type: ignore[no-any-return]
         except FieldError:
             pass  # the loop below says where
     values: list[Any] = []

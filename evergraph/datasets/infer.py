@@ -72,15 +72,15 @@ class Evidence:
         self.words += found
         bounds, letters = cells.letters(texts)
         self.words += int(np.count_nonzero(letters[bounds[0] :] == ord(" ")))
-        first = cells.borders(texts)[0] if is_text else b""
-        vectors = b"[" in first and pc.all(pc.starts_with(texts, "[")).as_py()
+        first = cells.first_letters(texts) if is_text else np.zeros(0, dtype=np.uint8)
+        vectors = b"[" in first.tobytes() and pc.all(pc.starts_with(texts, "[")).as_py()
         if vectors:
             self._add_lists(pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), r"[\s,]+"))
         self._keep("vector", vectors and "vector" in self.known, 0)
         self._try("number", array, cells.numbers, parse)
-        if "number" in self.known and any(sign in first for sign in (b"0", b"+", b"-")):
-            zeros = [pc.starts_with(texts, start) for start in ("0", "-0", "+0")]
-            leading = pc.filter(texts, pc.or_(pc.or_(zeros[0], zeros[1]), zeros[2]))
+        if "number" in self.known:
+            signs = (first == ord("0")) | (first == ord("-")) | (first == ord("+"))
+            leading = texts.take(pa.array(np.flatnonzero(signs)))
             codes = pc.any(pc.match_substring_regex(leading, _CODE)).as_py()
             self._keep("number", not codes, 0)
         self._try("boolean", array, cells.booleans, parse)

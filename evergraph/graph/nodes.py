@@ -109,10 +109,11 @@ class Nodes:
     ) -> Ints:
         """Give many new nodes the slots that `next_slots` has found, and their labels."""
         first, end = len(self.id_of), len(self.id_of) + len(slots)
-        names = {name: sys.intern(str(name)) for name in counts}
+        names: dict[str | None, str | None] = {None: None}
         for name, count in counts.items():
-            self.classes[names[name]] = self.classes.get(names[name], 0) + count
-        self.label += [None if name is None else names[name] for name in labels]
+            names[name] = plain = sys.intern(str(name))
+            self.classes[plain] = self.classes.get(plain, 0) + count
+        self.label.extend(map(names.__getitem__, labels))
         self.id_of.extend(slots)
         if self.slot_of:
             self.slot_of.update(slots)
