@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,8 +76,24 @@ def _last_end(block: bytes, delimiter: bytes | None) -> int:
     return max(record_ends(block, delimiter).tolist()[-1:], default=0)
 
 
-def cut(stream: Readable, delimiter: bytes | None, size: int) -> Iterator[tuple[memoryview, int]]:
-    """Blocks of whole records, each with the number of its first line.
+class Block(NamedTuple):
+    """Whole records of a stream.
+
+    Attributes:
+        text: their bytes.
+        line: the number of their first line.
+        end: the number of the line behind them.
+        closed: whether no quoted cell is open at the end.
+    """
+
+    text: Text
+    line: int
+    end: int
+    closed: bool
+
+
+def cut(stream: Readable, delimiter: bytes | None, size: int) -> Iterator[Block]:
+    """Blocks of whole records.
 
     Raises:
         RecordError: if a record is longer than 64 MB.
@@ -88,9 +104,10 @@ def cut(stream: Readable, delimiter: bytes | None, size: int) -> Iterator[tuple[
         rest = rest + read if rest else read
         end = _last_end(rest, delimiter) if read else len(rest)
         if end:
-            block, rest = memoryview(rest)[:end], rest[end:]
-            yield block, line
-            line += count(block, b"\n")
+            text, rest = memoryview(rest)[:end], rest[end:]
+            first, line = line, line + count(text, b"\n")
+            closed = bool(read) or delimiter is None or is_closed(text, delimiter)
+            yield Block(text, first, line, closed)
         if not read:
             return
         if len(rest) > LONGEST:
@@ -133,18 +150,17 @@ def split_records(block: bytes, delimiter: bytes | None) -> tuple[list[bytes], l
     return records, lines
 
 
-def line_finder(
-    block: Text, first: int, delimiter: bytes | None, rows: int
-) -> Callable[[], Sequence[int]]:
+def line_finder(block: Block, delimiter: bytes | None, rows: int) -> Callable[[], Sequence[int]]:
     """A function that counts the line of each row of a block, for when there is a complaint.
 
-    It holds the block, unless every line is a row.
+    It holds the text, unless every line is a row.
     """
-    if rows == count(block, b"\n") + (len(block) > 0 and block[-1] != ord("\n")):
+    first, text = block.line, block.text
+    if rows == block.end - first + (text[-1:] != b"\n"):
         return lambda: range(first, first + rows)
 
     def find() -> Sequence[int]:
-        _, lines = split_records(bytes(block), delimiter)
+        _, lines = split_records(bytes(text), delimiter)
         if len(lines) != rows:  # the parser saw other records, so the lines are about these
             return range(first, first + rows)
         return [first + line for line in lines]

@@ -208,11 +208,10 @@ def _single(index: NDArray[np.integer] | int, value: NDArray[np.integer]) -> Par
 def _block(fixed: NDArray[np.int32], start: int) -> Part:
     """Columns of places from `start` on; zeros are left out."""
     width, rows = fixed.shape
-    flat = fixed.T.reshape(-1)
-    counts = np.count_nonzero(fixed, axis=0)
-    index = np.tile(np.arange(start, start + width, dtype=np.int32), rows)
-    kept = flat != 0
-    return Part(index[kept], flat[kept], counts=counts)
+    columns = np.ascontiguousarray(fixed.T)
+    kept = columns != 0
+    index = np.broadcast_to(np.arange(start, start + width, dtype=np.int32), (rows, width))
+    return Part(index[kept], columns[kept], counts=np.count_nonzero(kept, axis=1))
 
 
 def _bag(
@@ -226,10 +225,12 @@ def _bag(
     bags.sum_duplicates()
     counts = np.diff(bags.indptr)
     owner = np.repeat(np.arange(rows, dtype=np.int32), counts)
-    squares = bags.data.astype(np.float64) ** 2
-    length = np.sqrt(np.bincount(owner, weights=squares, minlength=rows))
-    value = np.rint(bags.data / length[owner] * ONE).astype(np.int32)
-    return Part(start + bags.indices, value, counts=counts)
+    value = bags.data.astype(np.float64)
+    length = np.sqrt(np.bincount(owner, weights=value * value, minlength=rows))
+    value /= length[owner]
+    value *= ONE
+    np.rint(value, out=value)
+    return Part(start + bags.indices, value.astype(np.int32), counts=counts)
 
 
 def _standardize(dense: Dense, mean: Ints, scale: Ints) -> NDArray[np.int32]:

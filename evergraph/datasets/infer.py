@@ -91,7 +91,8 @@ class Evidence:
         if kind in self.known:
             possible = len(read(array[:_FEW])[1]) == 0
             values, bad = parse(read) if possible else (np.zeros(0), cells.NOTHING)
-            self._keep(kind, possible and len(bad) == 0, int((~np.isnan(values)).sum()))
+            found = len(values) - int(np.count_nonzero(np.isnan(values)))
+            self._keep(kind, possible and len(bad) == 0, found)
 
     def _add_lists(self, lists: pa.Array) -> None:
         known = ~cells.is_null(lists)

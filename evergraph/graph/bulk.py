@@ -68,8 +68,10 @@ def _plain_rows(links: Links, owners: list[Ints], others: list[Ints]) -> tuple[I
         np.concatenate(part, dtype=np.int32, casting="same_kind") for part in (owners, others)
     )
     there = np.ones(len(owner), dtype=np.int8)
-    shape = (len(slots), len(slots))
-    rows = sparse.coo_array((there, (owner, rank[other])), shape=shape).tocsr()  # sorts them, too
+    matrix = sparse.coo_array((there, (rank[other], owner)), shape=(len(slots), len(slots)))
+    matrix.has_canonical_format = True  # leaves repeated entries for later, and unsorted
+    rows = matrix.tocsr().tocsc()  # in the order of ranks, since these were the rows
+    rows.sum_duplicates()
     entries: Ints = slots[rows.indices]
     return np.diff(rows.indptr), entries
 

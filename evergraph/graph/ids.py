@@ -142,25 +142,24 @@ def check_ids(values: Iterable[object]) -> tuple[list[Id], NDArray[np.uint64]]:
     ids: list[Id] = list(values)  # type: ignore[arg-type]
     types = set(map(type, ids))
     if types == {str} and _are_names(ids):  # type: ignore[arg-type]
-        digests = b"".join(_digests(b"s", map(str.encode, ids)))  # type: ignore[arg-type]
-    elif types == {int} and min(ids) >= -(2**63) and max(ids) < 2**63:  # type: ignore[operator]
-        digests = b"".join(_digests(b"i", (b"%d" % value for value in ids)))  # type: ignore[str-format]
-    else:
-        ids = [check_id(value) for value in ids]
-        return ids, np.fromiter(map(key, ids), np.uint64, len(ids))
-    return ids, np.frombuffer(digests, dtype=">u8").astype(np.uint64)
+        return ids, _keys(b"s", map(str.encode, ids))  # type: ignore[arg-type]
+    if types == {int} and min(ids) >= -(2**63) and max(ids) < 2**63:  # type: ignore[operator]
+        return ids, _keys(b"i", (b"%d" % value for value in ids))  # type: ignore[str-format]
+    ids = [check_id(value) for value in ids]
+    return ids, np.fromiter(map(key, ids), np.uint64, len(ids))
 
 
-def _digests(tag: bytes, texts: Iterable[bytes]) -> Iterator[bytes]:
+def _keys(tag: bytes, texts: Iterable[bytes]) -> NDArray[np.uint64]:
     """The hashes that `key` makes; the copy of a state is faster than a new one."""
-    begin = blake2b(tag, digest_size=8).copy
+    begin, digests = blake2b(tag, digest_size=8).copy, bytearray()
     for text in texts:
         state = begin()
         state.update(text)
-        yield state.digest()
+        digests += state.digest()
+    return np.frombuffer(digests, dtype=">u8").astype(np.uint64)
 
 
 def _are_names(ids: list[str]) -> bool:
     """Whether all are ids without doubt: ASCII texts of a length that is allowed."""
     sizes = set(map(len, ids))
-    return min(sizes) > 0 and max(sizes) <= MAX_BYTES and all(map(str.isascii, ids))
+    return min(sizes) > 0 and max(sizes) <= MAX_BYTES and "".join(ids).isascii()
