@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 BLOCK = 1 << 24
@@ -23,8 +24,8 @@ Text = bytes | memoryview
 class Readable(Protocol):
     """A binary stream."""
 
-    def read(self, size: int, /) -> bytes:
-        """Up to `size` bytes, none at the end."""
+    def readinto(self, place: memoryview, /) -> int | None:
+        """Fill a place as far as there are bytes; returns how many, 0 at the end."""
         ...
 
 
@@ -68,12 +69,24 @@ def is_closed(text: Text, delimiter: bytes) -> bool:
     return len(ends) > 0 and int(ends[-1]) == len(ended)
 
 
-def _last_end(block: bytes, delimiter: bytes | None) -> int:
+def _last_end(block: memoryview, delimiter: bytes | None) -> int:
     """Where the last whole record ends, 0 if there is none."""
-    end = block.rfind(b"\n") + 1
-    if delimiter is None or count(memoryview(block)[:end], b'"') % 2 == 0:
+    end, size = 0, _PART
+    while not end and size < 2 * len(block) + _PART:  # mostly it is near the end
+        start = max(len(block) - size, 0)
+        end = bytes(block[start:]).rfind(b"\n") + 1
+        end, size = start + end if end else 0, 2 * size
+    if delimiter is None or count(block[:end], b'"') % 2 == 0:
         return end
-    return max(record_ends(block, delimiter).tolist()[-1:], default=0)
+    return max(record_ends(bytes(block), delimiter).tolist()[-1:], default=0)
+
+
+def _read_behind(rest: bytes, stream: Readable, size: int) -> tuple[memoryview, int]:
+    """The rest and up to `size` bytes of a stream behind it, and how many these are."""
+    place = memoryview(pa.allocate_buffer(len(rest) + size)).cast("B")  # memory that is kept
+    place[: len(rest)] = rest
+    read = stream.readinto(place[len(rest) :]) or 0
+    return place[: len(rest) + read], read
 
 
 class Block(NamedTuple):
@@ -100,13 +113,12 @@ def cut(stream: Readable, delimiter: bytes | None, size: int) -> Iterator[Block]
     """
     rest, line = b"", 1
     while True:
-        read = stream.read(size)
-        rest = rest + read if rest else read
-        end = _last_end(rest, delimiter) if read else len(rest)
+        both, read = _read_behind(rest, stream, size)
+        end = _last_end(both, delimiter) if read else len(both)
+        text, rest = both[:end], bytes(both[end:])
         if end:
-            text, rest = memoryview(rest)[:end], rest[end:]
             first, line = line, line + count(text, b"\n")
-            closed = bool(read) or delimiter is None or is_closed(text, delimiter)
+            closed = read > 0 or delimiter is None or is_closed(text, delimiter)
             yield Block(text, first, line, closed)
         if not read:
             return
