@@ -104,6 +104,13 @@ ORDER = {
         ["matcher", "sources"],
         ["train"],
     ],
+    "model": [
+        ["folder", "tables"],
+        ["state"],
+        ["record", "predictions"],
+        ["events"],
+        ["model"],
+    ],
     "cli": [["console", "event_files"], ["action", "learn", "match", "model"], ["tune"]],
 }
 # The lower half never prints, seeds globally or chooses a device; only checkpoints touch files.

@@ -86,7 +86,7 @@ def test_events_in_any_order_give_one_digest(tmp_path):
 def test_a_forgotten_node_leaves_no_trace(tmp_path, which):
     nodes, edges = _people()
     with Model.train(tmp_path / "with", nodes, edges, settings=SMALL) as model:
-        one = {"base": "p7", "landmark": min(model.landmarks), "later": "xyzzy-guest"}[which]
+        one = {"base": "p7", "landmark": min(model.state.landmarks), "later": "xyzzy-guest"}[which]
         if which == "later":
             model.learn(
                 [
@@ -137,11 +137,11 @@ def test_new_nodes_are_predicted_as_if_they_were_there(model):
     (asked,) = model.predict([guest], edges)
     (alone,) = model.predict([{"age": 52, "country": "it"}])
     assert model.digest() == digest
-    solution = model.learner.solution()
+    solution = model.state.learner.solution()
     model.learn([{"type": "node", **guest}])
     assert model.predict_one("guest").label == alone.label
     model.learn([{"type": "edge", "source": "guest", "target": t} for t in ("p0", "p9")])
-    rows = model.learner.rows(model.graph.slots(["guest"]))
+    rows = model.state.learner.rows(model.graph.slots(["guest"]))
     assert asked.probability == pytest.approx(solution.probabilities(rows).max(), abs=1e-12)
 
 
@@ -230,8 +230,8 @@ def test_folders_that_are_none_are_refused(tmp_path):
 
 def test_no_held_out_node_is_a_landmark(model):
     """Its row would be unlike those of nodes to come, and sets would cover too little."""
-    model.learner.refresh()
-    held = model.graph.ids(np.array(sorted(model.learner._held)))
+    model.state.learner.refresh()
+    held = model.graph.ids(np.array(sorted(model.state.learner._held)))
     assert len(held) > 10
-    assert len(model.landmarks) == SMALL.landmarks
-    assert not model.landmarks & set(held)
+    assert len(model.state.landmarks) == SMALL.landmarks
+    assert not model.state.landmarks & set(held)

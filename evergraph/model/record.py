@@ -1,0 +1,58 @@
+"""The record of accuracy: late labels are predicted before they are learned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from evergraph.datasets.events import Event
+from evergraph.graph.ids import Id
+from evergraph.graph.store import Store
+from evergraph.model.state import State
+
+CURVE = 200  # points of the record that are kept
+
+Point = tuple[int, int, int]
+"""A position in the events, and how many of how many labels up to it were predicted right."""
+
+
+def score(state: State, events: Sequence[Event]) -> tuple[int, int]:
+    """How many nodes that are about to get their first label would be predicted right.
+
+    The classifier is solved again when there are a tenth more labels than it knew.
+    """
+    graph = state.graph
+    late: dict[Id, str] = {
+        e.id: e.label for e in events if e.id is not None and e.label is not None and e.id in graph
+    }
+    slots = graph.slots(list(late)) if late else np.zeros(0, dtype=np.int64)
+    fresh = np.array([label is None for label in graph.labels(slots)], dtype=np.bool_)
+    labels = sum(graph.classes.values())
+    if not fresh.any() or len(graph.classes) < 2:
+        return 0, 0
+    if state.scorer is None or labels > 1.1 * state.scorer[0]:
+        state.scorer = labels, state.learner.solution()
+    solution = state.scorer[1]
+    best = solution.probabilities(state.learner.rows(slots[fresh])).argmax(1)
+    named = [solution.classes[k] for k in best.tolist()]
+    truth = [late[node] for node in graph.ids(slots[fresh])]
+    return sum(a == b for a, b in zip(named, truth, strict=True)), len(truth)
+
+
+def curve(store: Store) -> list[Point]:
+    """The record so far."""
+    return [(at, right, seen) for at, right, seen in json.loads(str(store.get("curve") or "[]"))]
+
+
+def record(store: Store, right: int, seen: int) -> None:
+    """Add to the record; old points are joined in pairs when there are many."""
+    if not seen:
+        return
+    points = [*curve(store), (store.position, right, seen)]
+    if len(points) > CURVE:
+        pairs = zip(points[::2], points[1::2], strict=False)
+        tail = points[len(points) // 2 * 2 :]
+        points = [(b[0], a[1] + b[1], a[2] + b[2]) for a, b in pairs] + tail
+    store.set("curve", json.dumps(points))

@@ -1,0 +1,145 @@
+"""What is in memory of a model folder: the graph of its store, and the learner that follows it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from evergraph.datasets.schema import Schema
+from evergraph.feature_graph.fixed_point import Rows
+from evergraph.graph.growing import GrowingGraph
+from evergraph.graph.ids import Id
+from evergraph.graph.store import Store
+from evergraph.learn.checkpoint import CheckpointError, previous, read_checkpoint, write_checkpoint
+from evergraph.learn.exact import ExactLearner, landmark_order
+from evergraph.learn.solution import Solution
+from evergraph.learn.sums import Sums
+from evergraph.model.folder import LEARNER, Settings, write_settings
+
+CHUNK = 10_000  # nodes that are read from the store at a time
+
+
+class State:
+    """The graph, the schema and the learner: all follow from the store and can be made again.
+
+    Args:
+        path: the model folder.
+        store: its graph.sqlite.
+        settings: those of its model.json.
+
+    Attributes:
+        schema: kinds of columns and their statistics, as the store holds them.
+        graph: the graph of the store.
+        landmarks: ids of the nodes that rows are compared with.
+        learner: the closed form of the graph.
+        scorer: a classifier of a moment ago and how many labels it knew, see `record`.
+    """
+
+    schema: Schema
+    graph: GrowingGraph
+    landmarks: set[Id]
+    learner: ExactLearner
+    scorer: tuple[int, Solution] | None
+
+    def __init__(self, path: Path, store: Store, settings: Settings) -> None:
+        self.path, self.store, self.settings = path, store, settings
+        with store.snapshot():
+            self.load()
+
+    def load(self) -> None:
+        """Build the graph of the store, and the learner that follows it."""
+        settings, self.scorer = self.settings, None
+        self.read_schema()
+        self.graph = GrowingGraph(
+            max(self.schema.width, 1), directed=settings.directed, hops=settings.hops,
+            cap=settings.cap,
+        )  # fmt: skip
+        part: list[Any] = []
+        for node in self.store.nodes():
+            part.append(node)
+            if len(part) == CHUNK:
+                self._put_nodes(part)
+                part = []
+        self._put_nodes(part)
+        links = list(self.store.edges())
+        if links:
+            ends = [e.source for e in links], [e.target for e in links]
+            weights = [1.0 if e.weight is None else e.weight for e in links]
+            times = [np.nan if e.time is None else e.time for e in links]
+            self.graph.put_edges(*ends, weights, times)
+        self._follow()
+        self._resume()
+
+    def read_schema(self) -> None:
+        """Take the schema of the store."""
+        self.schema = Schema.from_json(str(self.store.get("schema")))
+
+    def _put_nodes(self, nodes: Sequence[Any]) -> None:
+        if nodes:
+            rows = self.schema.encode([node.cells for node in nodes])
+            times = [np.nan if node.time is None else node.time for node in nodes]
+            labels = [node.label for node in nodes]
+            self.graph.put_nodes([n.id for n in nodes], *rows, labels=labels, times=times)
+
+    def _follow(self) -> None:
+        """A learner with the landmarks of now: base nodes, see `landmark_order`."""
+        bases = sorted(self.store.bases(), key=lambda pair: landmark_order(pair[0]))
+        chosen = [cells for _, cells in bases[: self.settings.landmarks]]
+        self.landmarks = {name for name, _ in bases[: self.settings.landmarks]}
+        rows = _matrix(self.schema, chosen, self.graph.num_features)
+        self.learner = ExactLearner(
+            self.graph, self.settings.blocks, rows, held_out=self.settings.held_out
+        )
+
+    def digest(self) -> str:
+        """A hash of all that decides a prediction: equal for equal graphs, after any history."""
+        return hashlib.sha256((self._fingerprint() + self.learner.digest()).encode()).hexdigest()
+
+    def _fingerprint(self) -> str:
+        """A hash of settings, statistics and landmarks."""
+        text = json.dumps([asdict(self.settings), self.schema.to_json()])
+        return hashlib.sha256((text + repr(sorted(map(str, self.landmarks)))).encode()).hexdigest()
+
+    def save(self) -> None:
+        """Write the sums, so that the next `open` need not make them again."""
+        self.learner.refresh()
+        arrays, values = self.learner.sums.arrays()
+        tensors = {name: torch.from_numpy(part) for name, part in arrays.items()}
+        extra = {"position": self.store.position, "of": self._fingerprint()}
+        write_checkpoint(self.path / LEARNER, tensors, {**values, **extra})
+        write_settings(self.path, self.schema, self.settings, list(self.graph.classes))
+
+    def _resume(self) -> None:
+        """Take the sums from the file if they are those of the store; else make them anew."""
+        try:
+            tensors, values = read_checkpoint(self.path / LEARNER)
+            same = (values["position"], values["of"]) == (self.store.position, self._fingerprint())
+            if same:
+                arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+                self.learner.restore(Sums.from_arrays(arrays, values))
+        except (CheckpointError, ValueError, KeyError):
+            return  # damaged or of another state: nothing is lost
+
+    def purge(self) -> None:
+        """Leave nothing of what was deleted in the files; `open` repeats it if it was killed."""
+        self.store.purge()
+        for old in (self.path / LEARNER, previous(self.path / LEARNER)):
+            old.unlink(missing_ok=True)
+        self.save()
+        with self.store.transaction():
+            self.store.set("forgetting", None)
+
+
+def _matrix(schema: Schema, cells: Sequence[Mapping[str, Any]], width: int) -> Rows:
+    if not cells:
+        return sparse.csr_array((0, width), dtype=np.int64)
+    indptr, index, value = schema.encode(list(cells))
+    return sparse.csr_array((value.astype(np.int64), index, indptr), shape=(len(cells), width))
