@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Group
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder made by `train`.")]
 COLUMNS = ("id", "class", "probability", "novelty")
+WEIGHTS = "The weights of the network keep the influence of what is forgotten."
 IdColumn = Annotated[str, typer.Option("--id", help="The column of ids in the table of nodes.")]
 
 
@@ -56,6 +57,13 @@ def train(
         Path | None, written("Write the kinds of columns to this file, to be edited.")
     ] = None,
     id: IdColumn = "id",
+    learner: Annotated[
+        str,
+        typer.Option(
+            help="Who tells classes: `exact` (the closed form), `network` (FGN with replay), or "
+            "`both` (the mean of the two)."
+        ),
+    ] = "exact",
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -65,14 +73,15 @@ def train(
     that are not there wait for them. All complaints about the tables come at once.
     """
     from evergraph.datasets.schema import Schema
-    from evergraph.model import Model
+    from evergraph.model import Model, Settings
 
     with complaints(), progress(as_json) as shown:
+        settings = Settings(learner=cast(Any, learner))
         given = None if schema is None else Schema(Schema.from_json(_text(schema)).columns)
         task = shown.add_task(f"reading {data}", total=None)
         nodes, edges = _tables(data, data_root, lambda what: shown.update(task, description=what))
         shown.update(task, description=f"learning {data}")
-        with Model.train(out, nodes, edges, schema=given, id=id) as model:
+        with Model.train(out, nodes, edges, schema=given, settings=settings, id=id) as model:
             found = {"model": str(out), **model.inspect()}
             if schema_out is not None:
                 schema_out.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +193,8 @@ def forget(
     """Take nodes, edges or labels out of a model, with all their traces; all of them or none.
 
     Afterwards the model is what it would be without them, and the files hold no byte of them. An
-    id that is written as an integer is one, as in tables. Options may be repeated.
+    id that is written as an integer is one, as in tables. Options may be repeated. Of a network,
+    the weights keep the influence of what is forgotten; what it remembers is made anew.
     """
     from evergraph.datasets.fields import id_of
 
@@ -197,7 +207,11 @@ def forget(
             model.forget(nodes, edges, labels)
             counts = {"nodes": len(nodes), "edges": len(edges), "labels": len(labels)}
             found = {"forgotten": counts, **_state(model)}
+            if model.state.network is not None:
+                found["warning"] = WEIGHTS
     publish(found, as_json, None, lambda: _counts(f"{folder}, without them", found))
+    if "warning" in found and not as_json:
+        remark(found["warning"], style="yellow")
 
 
 class Pairs(TyperCommand):
@@ -322,6 +336,8 @@ def _overview(found: dict[str, Any]) -> Group:
 def _counts(title: str, found: dict[str, Any]) -> Table:
     names = ("nodes", "edges", "waiting_edges", "labels", "position")
     rows = [(name.replace("_", " "), f"{found[name]:,}") for name in names if name in found]
+    network = found.get("network") or {}
+    rows += [(f"network: {name}", f"{count:,}") for name, count in network.items()]
     accuracy = found.get("prequential_accuracy")
     if accuracy is not None:
         rows.append(("accuracy of late labels", f"{accuracy:.3f}"))

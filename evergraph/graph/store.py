@@ -106,7 +106,7 @@ class Store:
     def __init__(
         self, path: Path | str, *, directed: bool | None = None, readonly: bool = False
     ) -> None:
-        self.path = Path(path)
+        self.path, self.readonly = Path(path), readonly
         self._file = Database(self.path, _SCHEMA, VERSION, readonly)
         try:
             self._position = int(self.get("position"))  # type: ignore[arg-type]

@@ -109,8 +109,8 @@ class NetworkLearner:
     Attributes:
         todo: what is still to do; see `follow`.
         names: of the classes, by their number; None where no node of a class was left.
-        seen: how many labels were learned.
-        skipped: how many of them diverged, and changed nothing.
+        seen: how many labels had their turn.
+        skipped: how many of them made training diverge, and changed nothing.
 
     Example:
         >>> graph = GrowingGraph(num_features=2)
@@ -140,6 +140,15 @@ class NetworkLearner:
         """A hash of the whole state: it follows from the events and their transactions."""
         text = json.dumps([self.learner.digest(), self.names, self.seen, self.skipped])
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def counts(self) -> dict[str, int]:
+        """How many labels were learned, diverged and wait, and how many items are remembered."""
+        return {
+            "learned": self.seen - self.skipped,
+            "diverged": self.skipped,
+            "waiting": len(self.todo.waiting),
+            "remembered": len(self.memory),
+        }
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -206,7 +215,7 @@ class NetworkLearner:
         owner, hop = torch.arange(size).repeat_interleave(hops), torch.arange(1, hops + 1)
         neighbors = Neighbors(_features(means[order]), owner, hop.repeat(size))
         number = {name: at for at, name in enumerate(self.names) if name is not None}
-        target = torch.tensor([-1 if name is None else number.get(name, -1) for name in graph.labels(slots)])
+        target = torch.tensor([number.get(name or "", -1) for name in graph.labels(slots)])
         node = torch.from_numpy(graph.keys(slots).view(np.int64).copy())
         return Batch(_features(own), neighbors, target.long(), torch.full((size,), -1), node)
 
@@ -282,6 +291,6 @@ def _features(rows: Rows) -> SparseRows:
     rows = sparse.csr_array(rows)
     rows.eliminate_zeros()
     rows.sort_indices()
-    indptr, index = (torch.from_numpy(part.astype(np.int64)) for part in (rows.indptr, rows.indices))
+    indptr, index = (part.astype(np.int64) for part in (rows.indptr, rows.indices))
     value = torch.from_numpy(rows.data.astype(np.float32)) / 2.0**FRACTION
-    return SparseRows(indptr, index, value, rows.shape[1])
+    return SparseRows(torch.from_numpy(indptr), torch.from_numpy(index), value, rows.shape[1])

@@ -3,9 +3,11 @@
     graph.sqlite         nodes, edges, labels, and the position in the stream of events
     model.json           settings, classes, kinds of columns
     learner.safetensors  the sums of the closed form, at a position
+    network.safetensors  the network, if the settings ask for one
 
 Events are durable when `learn` has taken them. What is in memory, and in learner.safetensors,
-follows from graph.sqlite and can be made again: to the same digest, whatever the history.
+follows from graph.sqlite and can be made again: to the same digest, whatever the history. What
+the network has still to do is in graph.sqlite; its weights follow from the history.
 """
 
 from __future__ import annotations
@@ -95,6 +97,7 @@ class Model:
         store = Store(path / GRAPH, readonly=readonly)
         try:
             state = State(path, store, settings)
+            state.settle()
             if not readonly and store.get("forgetting"):
                 state.purge()
         except BaseException:
@@ -166,7 +169,10 @@ class Model:
         edges: Sequence[tuple[Id, Id]] = (),
         labels: Sequence[Id] = (),
     ) -> None:
-        """Take nodes, edges or labels out with all their traces, in memory and in the files."""
+        """Take nodes, edges or labels out with all their traces, in memory and in the files.
+
+        The weights of a network keep their influence; what it remembers is made anew.
+        """
         road.forget(self.state, nodes, edges, labels)
 
     def predict(
@@ -189,16 +195,18 @@ class Model:
     def predict_proba(self, nodes: Any = None, edges: Any = None) -> NDArray[np.float64]:
         """Probabilities of the classes, `(n, K)`, in the order of `classes`."""
         solution = self.state.learner.solution()
-        found = predictions.rows_of(self.state, nodes, edges)
-        parts = [solution.probabilities(rows) for _, rows in found]
+        parts = [likely for *_, likely in predictions.parts_of(self.state, nodes, edges)]
         return np.concatenate([np.zeros((0, len(solution.classes))), *parts])
 
     def digest(self) -> str:
-        """A hash of all that decides a prediction: equal for equal graphs, after any history."""
+        """A hash of all that decides a prediction: equal for equal graphs, after any history.
+
+        With a network, for equal histories: the same events in the same transactions.
+        """
         return self.state.digest()
 
     def save(self) -> None:
-        """Write the sums, so that the next `open` need not make them again."""
+        """Write the sums, so that the next `open` need not make them again, and the network."""
         self.state.save()
 
     def inspect(self) -> dict[str, Any]:
@@ -216,6 +224,7 @@ class Model:
             "curve": [list(point) for point in points],
             "schema": self.schema.describe(),
             "settings": asdict(self.settings),
+            "network": None if self.state.network is None else self.state.network.counts(),
             "bytes": self.graph.nbytes,
             "digest": self.digest(),
         }

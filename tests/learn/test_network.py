@@ -142,7 +142,7 @@ def test_nothing_of_what_was_taken_out_is_remembered():
     graph.put_edge("guest", 0)
     graph.put_edge("guest", 3)
     network = make_network(graph, capacity=100)
-    network.todo = label(network, graph, {n: "odd" for n in (41, 43, 45, 47, 49, 51, 53, 55, 57)})
+    network.todo = label(network, graph, dict.fromkeys(range(41, 58, 2), "odd"))
     network.follow(graph)
     assert "alone" in network.names
     key = graph.keys(graph.slots(["guest"])).view(np.int64)[0]
