@@ -105,13 +105,19 @@ ORDER = {
         ["train"],
     ],
     "model": [
-        ["folder", "tables"],
-        ["state"],
-        ["record", "predictions"],
+        ["folder", "schemas"],
+        ["state", "tables"],
+        ["predictions"],
+        ["record"],
         ["events"],
         ["model"],
     ],
-    "cli": [["console", "event_files"], ["action", "learn", "match", "model"], ["tune"]],
+    "cli": [
+        ["console", "data_tables", "event_files"],
+        ["model_output"],
+        ["action", "learn", "match", "model"],
+        ["tune"],
+    ],
 }
 # The lower half never prints, seeds globally or chooses a device; only checkpoints touch files.
 LOWER_HALF = ("graph", "stream", "feature_graph", "nn", "learn", "evaluate")

@@ -30,7 +30,8 @@ from evergraph.model import events as road
 from evergraph.model import predictions
 from evergraph.model.folder import GRAPH, Settings, check_new, new_folder, read_settings
 from evergraph.model.predictions import Prediction
-from evergraph.model.record import curve
+from evergraph.model.record import curve, held_back
+from evergraph.model.schemas import mark, refit
 from evergraph.model.state import State
 from evergraph.model.tables import Tables
 
@@ -81,7 +82,7 @@ class Model:
             try:
                 with store.transaction():
                     tables.put(store)
-                    store.set("schema", schema.to_json())
+                    mark(store, schema)
                 state = State(path, store, settings)
                 state.save()
             except BaseException:
@@ -96,7 +97,8 @@ class Model:
         settings = read_settings(path)
         store = Store(path / GRAPH, readonly=readonly)
         try:
-            state = State(path, store, settings)
+            with store.snapshot():
+                state = State(path, store, settings)
             state.settle()
             if not readonly and store.get("forgetting"):
                 state.purge()
@@ -175,6 +177,22 @@ class Model:
         """
         road.forget(self.state, nodes, edges, labels)
 
+    def refit(self, schema: Schema | None = None) -> None:
+        """Take statistics of columns and landmarks again, over all nodes that are there now.
+
+        Afterwards the model is what `train` makes of its graph, the network too. It happens
+        durably as a whole, or not at all.
+
+        Args:
+            schema: other kinds of columns; None keeps them.
+        """
+        state = self.state
+        with self.store.transaction():
+            refit(self.store, schema)
+            fresh = State(state.path, state.store, state.settings)
+        self.state = fresh
+        self.save()
+
     def predict(
         self, nodes: Any = None, edges: Any = None, *, coverage: float = 0.9, id: str = "id"
     ) -> list[Prediction]:
@@ -220,7 +238,9 @@ class Model:
             "labels": sum(self.graph.classes.values()),
             "classes": self.graph.classes,
             "position": self.store.position,
+            "held_back": held_back(self.state),
             "prequential_accuracy": right / seen if seen else None,
+            "prequential_labels": seen,
             "curve": [list(point) for point in points],
             "schema": self.schema.describe(),
             "settings": asdict(self.settings),

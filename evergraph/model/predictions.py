@@ -35,7 +35,9 @@ class Prediction:
     label_set: tuple[str, ...]
 
 
-def predict(state: State, nodes: Any, edges: Any, *, coverage: float, id: str) -> list[Prediction]:
+def predict(
+    state: State, nodes: Any, edges: Any, *, coverage: float = 0.9, id: str = "id"
+) -> list[Prediction]:
     """What nodes are; see `Model.predict`."""
     solution = state.learner.solution()
     if not solution.classes:

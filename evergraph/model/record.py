@@ -1,15 +1,17 @@
-"""The record of accuracy: late labels are predicted before they are learned."""
+"""How well a model does: on late labels before they are learned, and on what is held back."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from evergraph.datasets.events import Event
 from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
+from evergraph.model.predictions import predict
 from evergraph.model.state import State
 
 CURVE = 200  # points of the record that are kept
@@ -57,3 +59,26 @@ def record(store: Store, right: int, seen: int) -> None:
         tail = points[len(points) // 2 * 2 :]
         points = [(b[0], a[1] + b[1], a[2] + b[2]) for a, b in pairs] + tail
     store.set("curve", json.dumps(points))
+
+
+def held_back(state: State) -> dict[str, dict[str, Any]]:
+    """Accuracy on the splits whose labels are held back, with the counts that it comes from.
+
+    `nodes` are in the split, `tested` of them have a label that is held back, and `right` of these
+    are predicted as it says. A node that was labelled later is not held back any more.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    wanted: dict[Id, tuple[str, str]] = {}
+    for node, split, label in state.store.held_back():
+        counts = found.setdefault(split, {"nodes": 0, "tested": 0, "right": 0, "accuracy": None})
+        counts["nodes"] += 1
+        if label is not None and state.graph.classes:
+            wanted[node] = split, label
+    for one in predict(state, list(wanted), None) if wanted else ():
+        split, label = wanted[one.id]
+        found[split]["tested"] += 1
+        found[split]["right"] += one.label == label
+    for counts in found.values():
+        if counts["tested"]:
+            counts["accuracy"] = counts["right"] / counts["tested"]
+    return found

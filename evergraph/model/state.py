@@ -32,8 +32,7 @@ from evergraph.learn.network import NetworkLearner, Todo, average
 from evergraph.learn.solution import Solution
 from evergraph.learn.sums import Sums
 from evergraph.model.folder import LEARNER, NETWORK, Settings, write_settings
-
-CHUNK = 10_000  # nodes that are read from the store at a time
+from evergraph.model.schemas import nodes_of
 
 
 class State:
@@ -63,9 +62,8 @@ class State:
     def __init__(self, path: Path, store: Store, settings: Settings) -> None:
         self.path, self.store, self.settings = path, store, settings
         self._anew = False  # whether the store does not know the network yet
-        with store.snapshot():
-            self.load()
-            self.network = None if settings.learner == "exact" else self._wake()
+        self.load()
+        self.network = None if settings.learner == "exact" else self._wake()
 
     def load(self) -> None:
         """Build the graph of the store, and the learner that follows it."""
@@ -75,13 +73,11 @@ class State:
             max(self.schema.width, 1), directed=settings.directed, hops=settings.hops,
             cap=settings.cap,
         )  # fmt: skip
-        part: list[Any] = []
-        for node in self.store.nodes():
-            part.append(node)
-            if len(part) == CHUNK:
-                self._put_nodes(part)
-                part = []
-        self._put_nodes(part)
+        for nodes in nodes_of(self.store):
+            rows = self.schema.encode([node.cells for node in nodes])
+            times = [np.nan if node.time is None else node.time for node in nodes]
+            labels = [node.label for node in nodes]
+            self.graph.put_nodes([n.id for n in nodes], *rows, labels=labels, times=times)
         links = list(self.store.edges())
         if links:
             ends = [e.source for e in links], [e.target for e in links]
@@ -95,21 +91,14 @@ class State:
         """Take the schema of the store."""
         self.schema = Schema.from_json(str(self.store.get("schema")))
 
-    def _put_nodes(self, nodes: Sequence[Any]) -> None:
-        if nodes:
-            rows = self.schema.encode([node.cells for node in nodes])
-            times = [np.nan if node.time is None else node.time for node in nodes]
-            labels = [node.label for node in nodes]
-            self.graph.put_nodes([n.id for n in nodes], *rows, labels=labels, times=times)
-
     def _follow(self) -> None:
         """A learner with the landmarks of now: base nodes, see `landmark_order`."""
         bases = sorted(self.store.bases(), key=lambda pair: landmark_order(pair[0]))
         chosen = [cells for _, cells in bases[: self.settings.landmarks]]
         self.landmarks = {name for name, _ in bases[: self.settings.landmarks]}
-        rows = _matrix(self.schema, chosen, self.graph.num_features)
+        self._compared = _matrix(self.schema, chosen, self.graph.num_features)
         self.learner = ExactLearner(
-            self.graph, self.settings.blocks, rows, held_out=self.settings.held_out
+            self.graph, self.settings.blocks, self._compared, held_out=self.settings.held_out
         )
 
     def _wake(self) -> NetworkLearner:
@@ -146,6 +135,7 @@ class State:
         if self._anew:
             with self.store.transaction():
                 self.store.set("network", self.network.todo.to_json())
+            previous(self.path / NETWORK).unlink(missing_ok=True)
             self._anew = False
 
     def mixed(
@@ -173,7 +163,11 @@ class State:
     def _fingerprint(self) -> str:
         """A hash of settings, statistics and landmarks."""
         text = json.dumps([asdict(self.settings), self.schema.to_json()])
-        return hashlib.sha256((text + repr(sorted(map(str, self.landmarks)))).encode()).hexdigest()
+        names = repr(sorted(map(str, self.landmarks)))
+        found = hashlib.sha256((text + names).encode())
+        for part in self._compared.indptr, self._compared.indices, self._compared.data:
+            found.update(np.asarray(part, dtype=np.int64).tobytes())
+        return found.hexdigest()
 
     def save(self) -> None:
         """Write the sums, so that the next `open` need not make them again, and the network."""

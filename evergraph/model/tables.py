@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from evergraph.datasets.graph_tables import Edges, Nodes, read_edges, read_nodes
 from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
 from evergraph.graph.store import Store
+from evergraph.model.schemas import check_columns
 
 
 @dataclass(frozen=True)
@@ -32,20 +33,30 @@ class Tables:
         return cls(found, linked)
 
     def fit(self, schema: Schema | None) -> Schema:
-        """A schema, inferred unless it is given, with the statistics of these nodes."""
-        schema = Schema.infer(part.features for part in self.nodes) if schema is None else schema
+        """A schema, inferred unless its kinds are given, with the statistics of these nodes."""
         report = Report()
+        if schema is None:
+            schema = Schema.infer(part.features for part in self.nodes)
+        else:
+            names = {name for part in self.nodes for name in part.features.table.column_names}
+            check_columns(schema, names)
+            schema = Schema(schema.columns)
         for part in self.nodes:
             schema.fit(part.features, report)
         report.check()
         return schema
 
     def put(self, store: Store) -> None:
-        """Write all to a store; the nodes become base nodes."""
+        """Write all to a store as its base; labels of other splits than train are held back."""
         for part in self.nodes:
-            store.put_nodes(part.records(), base=True)
+            held = {k for k, split in enumerate(part.splits or ()) if split not in (None, "train")}
+            labels = part.labels or [None] * len(part.ids)
+            shown = [None if k in held else label for k, label in enumerate(labels)]
+            store.put_nodes(replace(part, labels=shown).records(), base=True)
+            splits = part.splits or []
+            store.hold_back((part.ids[k], str(splits[k]), labels[k]) for k in sorted(held))
         for link in self.edges:
-            store.put_edges(link.records())
+            store.put_edges(link.records(), base=True)
 
 
 def _check_weights(part: Edges, report: Report) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_model import _people
+from small_models import people
 
 import evergraph
 from evergraph.datasets import load
@@ -23,14 +23,14 @@ def settings(learner, memory=30):
 
 
 def train(path, learner="both", size=240, **options):
-    nodes, edges = _people()
+    nodes, edges = people()
     first = {name: column[:size] for name, column in nodes.items()}
     return Model.train(path, first, edges, settings=settings(learner, **options))
 
 
 def history(size=240, chunk=13, start=120):
     """The rest of the people, with late labels, corrections and deletions, in transactions."""
-    nodes, _ = _people()
+    nodes, _ = people()
     events = []
     for k in range(start, size):
         row = {name: column[k] for name, column in nodes.items()}
@@ -61,7 +61,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize("learner", ["network", "both"])
 def test_it_predicts_and_opens_again_to_the_same_digest(tmp_path, learner):
-    nodes, _ = _people()
+    nodes, _ = people()
     with train(tmp_path / "model", learner) as model:
         found, digest = model.predict(), model.digest()
         counts = model.inspect()["network"]
@@ -204,7 +204,7 @@ def test_an_old_folder_gets_a_network_when_it_is_asked_for(tmp_path):
 
 
 def test_before_the_first_ten_labels_the_closed_form_answers(tmp_path):
-    nodes, edges = _people()
+    nodes, edges = people()
     nodes = {**nodes, "label": [label if k < 7 else "" for k, label in enumerate(nodes["label"])]}
     with Model.train(tmp_path / "model", nodes, edges, settings=settings("network")) as model:
         assert model.inspect()["network"]["waiting"] == 7
@@ -240,6 +240,23 @@ def test_forgetting_leaves_nothing_in_memory_and_files_but_the_weights(tmp_path)
         content = file.read_bytes()
         assert not [name for name in (b"xyzzy", b"qqcountryqq", b"qqclassqq") if name in content]
         assert key.to_bytes(8, "little", signed=True) not in content
+    with evergraph.open(tmp_path / "model") as again:
+        assert again.digest() == digest
+
+
+def test_a_refit_network_has_forgotten(tmp_path):
+    """Then it is the network that `train` makes of the graph as it is now."""
+    nodes, edges = people()
+    with train(tmp_path / "model") as model:
+        model.forget(nodes=["p7"])
+        model.refit()
+        digest = model.digest()
+    assert not (tmp_path / "model" / "network.safetensors.previous").exists()
+    kept = {name: [*column[:7], *column[8:]] for name, column in nodes.items()}
+    pairs = [pair for pair in zip(*edges.values(), strict=True) if "p7" not in pair]
+    left = {"source": [a for a, _ in pairs], "target": [b for _, b in pairs]}
+    with Model.train(tmp_path / "never", kept, left, settings=settings("both")) as never:
+        assert never.digest() == digest
     with evergraph.open(tmp_path / "model") as again:
         assert again.digest() == digest
 
