@@ -1,0 +1,98 @@
+"""The road of questions: nodes of the graph or new ones, to their rows, to classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evergraph.datasets.graph_tables import read_edges, read_nodes
+from evergraph.graph.growing import GrowingGraph
+from evergraph.graph.ids import Id
+from evergraph.model.state import State
+
+ROWS = 4096  # nodes that are predicted at a time
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a node is: `id`, `label`, its `probability`, and how well it fits no class.
+
+    Attributes:
+        label_set: classes that hold the right one with the probability that was asked for; those
+            of the closed form, and `label`.
+    """
+
+    id: Id
+    label: str
+    probability: float
+    novelty: float
+    label_set: tuple[str, ...]
+
+
+def predict(
+    state: State, nodes: Any, edges: Any, *, coverage: float = 0.9, id: str = "id"
+) -> list[Prediction]:
+    """What nodes are; see `Model.predict`."""
+    solution = state.learner.solution()
+    if not solution.classes:
+        raise ValueError("nothing has been learned yet: the graph has no labels")
+    names = np.array(solution.classes, dtype=object)
+    made: list[Prediction] = []
+    for ids, rows, exact, likely in parts_of(state, nodes, edges, id):
+        novelty, inside = solution.novelty(rows), solution.label_sets(exact, coverage)
+        best = likely.argmax(1).tolist()
+        if state.network is not None:
+            inside[np.arange(len(best)), best] = True
+        made += [
+            Prediction(node, str(names[k]), float(p[k]), float(new), tuple(names[row]))
+            for node, k, p, new, row in zip(ids, best, likely, novelty, inside, strict=True)
+        ]
+    return made
+
+
+def parts_of(
+    state: State, nodes: Any, edges: Any, id: str = "id"
+) -> Iterator[tuple[list[Id], Floats, Floats, Floats]]:
+    """Some nodes at a time, since rows are wide.
+
+    Returns:
+        Their ids, rows, the probabilities of the closed form, and those that are told.
+    """
+    ids, slots, graph = _find(state, nodes, edges, id)
+    solution = state.learner.solution()
+    for start in range(0, len(ids), ROWS):
+        part = slice(start, start + ROWS)
+        rows = state.learner.rows(slots[part], graph)
+        exact = solution.probabilities(rows)
+        yield ids[part], rows, exact, state.mixed(exact, solution.classes, slots[part], graph)
+
+
+def _find(
+    state: State, nodes: Any, edges: Any, id: str
+) -> tuple[list[Id], NDArray[np.int64], GrowingGraph]:
+    """Ids and slots of nodes; new ones are seen in a graph of their surroundings."""
+    graph = state.graph
+    if isinstance(nodes, list | tuple) and nodes and isinstance(nodes[0], Mapping):
+        nodes = [{"id": f"row {at}", **node} for at, node in enumerate(nodes)]
+    elif nodes is None or isinstance(nodes, list | tuple):
+        if edges is None:
+            slots = graph.slots(nodes)
+            return graph.ids(slots), slots, graph
+        nodes = {"id": graph.ids(graph.slots()) if nodes is None else list(nodes)}
+    parts = list(read_nodes(nodes, id=id))
+    links = [] if edges is None else [pair for e in read_edges(edges) for pair in e.records()]
+    ids = [node for part in parts for node in part.ids]
+    named = (*ids, *(end for link in links for end in link[:2]))
+    near = graph.surroundings([node for node in named if node in graph])
+    for part in parts:
+        if part.features.table.num_columns:
+            near.put_nodes(part.ids, *state.schema.encode(part.features))
+    for link in links:
+        near.put_edge(*link)
+    return ids, near.slots(ids), near
