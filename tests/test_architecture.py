@@ -106,7 +106,7 @@ ORDER = {
     "model": [
         ["folder", "schemas"],
         ["state", "tables"],
-        ["predictions"],
+        ["predictions", "merging"],
         ["record"],
         ["events"],
         ["model"],

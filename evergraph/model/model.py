@@ -25,7 +25,7 @@ from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
 from evergraph.model import events as road
-from evergraph.model import predictions
+from evergraph.model import merging, predictions
 from evergraph.model.folder import GRAPH, Settings, check_new, new_folder, read_settings
 from evergraph.model.predictions import Prediction
 from evergraph.model.record import curve, held_back
@@ -186,6 +186,19 @@ class Model:
             fresh = State(state.path, state.store, state.settings)
         self.state = fresh
         self.save()
+
+    def merge(self, other: Model) -> None:
+        """Learn all that another model has learned since both came from one `train` or `refit`.
+
+        The digest is then that of learning both. They must have learned different things: an error
+        if they have changed the same node, label or edge. Edges of this model to a node that the
+        other has deleted again stay, and wait for it.
+        """
+        self.learn(merging.brought(self.state, other.state))
+
+    def unmerge(self, other: Model) -> None:
+        """Take out again what `merge` brought; an error if it is not there as it was."""
+        self.learn(merging.taken_back(self.state, other.state))
 
     def predict(
         self, nodes: Any = None, edges: Any = None, *, coverage: float = 0.9, id: str = "id"

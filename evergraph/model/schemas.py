@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
@@ -71,4 +72,9 @@ def refit(store: Store, schema: Schema | None = None) -> None:
 def mark(store: Store, schema: Schema) -> None:
     """Write down that a schema was fitted to all that is in a store now."""
     store.set("schema", schema.to_json())
-    store.set("fitted", store.position)
+    store.set("base", json.dumps(base_counts(store)))
+
+
+def base_counts(store: Store) -> list[int]:
+    """How many edges and labels of the base are left as they were."""
+    return [sum(1 for _ in store.base_edges()), sum(1 for _ in store.base_labels())]

@@ -558,5 +558,12 @@ def test_base_edges_are_those_that_were_not_changed(tmp_path):
         with store.transaction():
             store.put_node("a", {"n": 1})
             store.rebase()
+            store.put_label("b", "old")
+            store.rebase()
+            store.put_label("b", "new")
+        assert list(store.base_labels()) == [("b", "old")]
+        with store.transaction():
+            store.put_label("b", None)
+        assert list(store.base_labels()) == []
         assert len(list(store.base_edges())) == 5
         assert dict(store.bases()) == {"a": {"n": 1}, "b": {}, "c": {}, "later": {}}

@@ -176,6 +176,9 @@ def test_edges_wait_for_their_nodes(model):
     model.learn([{"type": "edge", "source": "p0", "target": "coming"}])
     assert model.digest() == digest
     assert model.inspect()["waiting_edges"] == 1
+    model.learn([{"type": "delete_edge", "source": "coming", "target": "p0"}])
+    assert model.inspect()["waiting_edges"] == 0
+    model.learn([{"type": "edge", "source": "p0", "target": "coming"}])
     model.learn([{"type": "node", "id": "coming", "age": 20}])
     assert model.inspect()["waiting_edges"] == 0
     assert (
