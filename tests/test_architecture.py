@@ -110,6 +110,7 @@ ORDER = {
         ["record"],
         ["events"],
         ["model"],
+        ["classifier"],
     ],
     "cli": [
         ["console", "data_tables", "event_files"],
