@@ -13,7 +13,7 @@ from evergraph.graph.neighbors import Features, Linked
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.checkpoint import whole
 from evergraph.learn.gate import Gate, Outliers
-from evergraph.learn.transaction import Restore, State, shallow
+from evergraph.learn.transaction import Restore, State
 from evergraph.nn.model import Requires
 from evergraph.stream.batch import Batch
 
@@ -100,7 +100,13 @@ class Intake:
 
     def savepoint(self) -> Restore:
         """A function that puts everything back as it is now."""
-        return shallow(self)
+        kept, gate = vars(self).copy(), vars(self.gate).copy()
+
+        def restore() -> None:
+            vars(self).update(kept)
+            vars(self.gate).update(gate)
+
+        return restore
 
     def state(self) -> State:
         """All that is needed to resume: tensors, and what JSON can hold."""
