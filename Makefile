@@ -52,6 +52,7 @@ KILLS ?= 10
 kill: $(READY)  ## kill runs, lessons and learn at random moments, repeat them, compare; KILLS=60 for more
 	$(BIN)/python tests/cli/kill_and_resume.py $(KILLS)
 	$(BIN)/python tests/cli/kill_learn.py $(KILLS)
+	$(BIN)/python tests/cli/kill_learn.py $(KILLS) both
 
 faults: $(READY) ## raise at every call inside observe, save and load; counts to results/
 	$(BIN)/python -m tests.faults.count results/faults.json

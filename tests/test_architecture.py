@@ -68,6 +68,7 @@ ORDER = {
         ["learner", "sums"],
         ["methods", "solution"],
         ["exact"],
+        ["network"],
     ],
     "learn/methods": [["analytic", "consolidation", "distillation", "gem", "replay"]],
     "testing": [["faults", "others", "spoiled"], ["learner"]],

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand
@@ -37,6 +37,7 @@ Folder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder made by 
 Kinds = Annotated[
     Path | None, typer.Option("--schema", help="A file of kinds, as `inspect --schema` prints it.")
 ]
+WEIGHTS = "The weights of the network keep the influence of what is forgotten."
 IdColumn = Annotated[str, typer.Option("--id", help="The column of ids in the table of nodes.")]
 
 
@@ -54,6 +55,13 @@ def train(
         Path | None, written("Write the kinds of columns to this file, to be edited.")
     ] = None,
     id: IdColumn = "id",
+    learner: Annotated[
+        str,
+        typer.Option(
+            help="Who tells classes: `exact` (the closed form), `network` (FGN with replay), or "
+            "`both` (the mean of the two)."
+        ),
+    ] = "exact",
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -64,15 +72,16 @@ def train(
     a column `split`, labels of test and val are not learned: accuracy on them is printed.
     """
     from evergraph.datasets.schema import Schema
-    from evergraph.model import Model
+    from evergraph.model import Model, Settings
     from evergraph.model.schemas import read_schema
 
     with complaints(), progress(as_json) as shown:
+        settings = Settings(learner=cast(Any, learner))
         given = None if schema is None else read_schema(schema)
         task = shown.add_task(f"reading {data}", total=None)
         nodes, edges = tables_of(data, data_root, lambda what: shown.update(task, description=what))
         shown.update(task, description=f"learning {data}")
-        with Model.train(out, nodes, edges, schema=given, id=id) as model:
+        with Model.train(out, nodes, edges, schema=given, settings=settings, id=id) as model:
             found = {"model": str(out), **model.inspect()}
             if schema_out is not None:
                 schema_out.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +193,8 @@ def forget(
     """Take nodes, edges or labels out of a model, with all their traces; all of them or none.
 
     Afterwards the model is what it would be without them, and the files hold no byte of them. An
-    id that is written as an integer is one, as in tables. Options may be repeated.
+    id that is written as an integer is one, as in tables. Options may be repeated. Of a network,
+    the weights keep the influence of what is forgotten; what it remembers is made anew.
     """
     from evergraph.datasets.fields import id_of
 
@@ -197,7 +207,11 @@ def forget(
             model.forget(nodes, edges, labels)
             gone = {"nodes": len(nodes), "edges": len(edges), "labels": len(labels)}
             found = {"forgotten": gone, **state(model)}
+            if model.state.network is not None:
+                found["warning"] = WEIGHTS
     publish(found, as_json, None, lambda: counts(f"{folder}, without them", found))
+    if "warning" in found and not as_json:
+        remark(found["warning"], style="yellow")
 
 
 class Pairs(TyperCommand):

@@ -55,6 +55,8 @@ def counts(title: str, found: dict[str, Any]) -> Table:
     """Counts and accuracies, each with what it was measured on."""
     names = ("nodes", "edges", "waiting_edges", "labels", "position")
     rows = [(name.replace("_", " "), f"{found[name]:,}") for name in names if name in found]
+    network = found.get("network") or {}
+    rows += [(f"network: {name}", f"{count:,}") for name, count in network.items()]
     if found.get("prequential_labels"):
         tested = f"{found['prequential_accuracy']:.3f} of {found['prequential_labels']:,}"
         rows.append(("accuracy on late labels", tested))

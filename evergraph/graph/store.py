@@ -118,7 +118,7 @@ class Store:
     def __init__(
         self, path: Path | str, *, directed: bool | None = None, readonly: bool = False
     ) -> None:
-        self.path = Path(path)
+        self.path, self.readonly = Path(path), readonly
         self._file = Database(self.path, _SCHEMA, VERSION, readonly)
         try:
             self._position = int(self.get("position"))  # type: ignore[arg-type]
@@ -335,6 +335,13 @@ class Store:
         kept = f"base IS {'NOT ' if base else ''}NULL"
         parts = (f"SELECT * FROM {table} WHERE {kept}" for table in ("edge", "waiting"))
         return map(_edge, self._file.read(" UNION ALL ".join(parts) + " ORDER BY source, target"))
+
+    def base_counts(self) -> list[int]:
+        """How many edges, waiting or not, and labels of the base are left as they were."""
+        places = (("edge", "base"), ("waiting", "base"), ("node", "base_label"))
+        found = (self._file.read(f"SELECT count({mark}) FROM {table}") for table, mark in places)
+        edges, waiting, labels = (next(rows)[0] for rows in found)
+        return [edges + waiting, labels]
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the file and empty it."""

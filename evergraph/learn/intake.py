@@ -12,7 +12,7 @@ from evergraph.feature_graph import condense
 from evergraph.graph.neighbors import Features, Linked
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.checkpoint import whole
-from evergraph.learn.gate import Gate, Outliers
+from evergraph.learn.gate import Gate, Outliers, largest
 from evergraph.learn.transaction import Restore, State
 from evergraph.nn.model import Requires
 from evergraph.stream.batch import Batch
@@ -68,7 +68,7 @@ class Intake:
             values = features.values if isinstance(features, SparseRows) else features
             if values.requires_grad:
                 raise ValueError("features to learn from must not require gradients; detach them")
-            size = float(values.abs().max()) if values.numel() else 0.0
+            size = largest(values)
             if size > LARGEST:
                 raise ValueError(
                     f"features must be at most {LARGEST:g} in size, got {size:g}; scale them"

@@ -100,16 +100,14 @@ class Optimizer:
             if decay:
                 gradient = gradient.add(old, alpha=decay)
             if self.training.optimizer == "adam":
-                mean, spread, rate = self._adam(name, parameter, gradient)
-                torch.addcdiv(old, mean, spread, value=-rate, out=parameter.data)
+                self._adam(name, parameter, old, gradient)
                 continue
             if self.training.momentum:
                 velocity, before = self._kept(name, "velocity", parameter)
                 gradient = torch.mul(before, self.training.momentum, out=velocity).add_(gradient)
             torch.add(old, gradient, alpha=-self.lr, out=parameter.data)
 
-    def _adam(self, name: str, parameter: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor, float]:
-        """The mean of the gradients, the root of that of their squares, and the rate."""
+    def _adam(self, name: str, parameter: Tensor, old: Tensor, gradient: Tensor) -> None:
         if gradient.is_sparse:
             gradient = gradient.to_dense()
         mean, mean_before = self._kept(name, "mean", parameter)
@@ -119,8 +117,12 @@ class Optimizer:
         torch.lerp(mean_before, gradient, 1 - self.beta1, out=mean)
         torch.mul(square_before, 0.999, out=square)
         square.addcmul_(gradient, gradient, value=1 - 0.999)
-        spread = square.sqrt().div_(math.sqrt(1 - 0.999 ** count.item())).add_(1e-8)
-        return mean, spread, self.lr / (1 - self.beta1 ** count.item())
+        new = parameter.data
+        free = None if new.data_ptr() == old.data_ptr() else new  # no other memory is needed then
+        spread = torch.sqrt(square, out=free)
+        spread.div_(math.sqrt(1 - 0.999 ** count.item())).add_(1e-8)
+        rate = self.lr / (1 - self.beta1 ** count.item())
+        torch.addcdiv(old, mean, spread, value=-rate, out=new)
 
     def _kept(self, name: str, key: str, parameter: Tensor) -> tuple[Tensor, Tensor]:
         """What is kept of a parameter, zeros at first and where it has grown; now and before."""

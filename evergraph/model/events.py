@@ -13,6 +13,7 @@ from evergraph.graph.database import FileError
 from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.graph.links import fixed_weight
+from evergraph.learn.network import Todo
 from evergraph.model.record import record, score
 from evergraph.model.state import State
 
@@ -29,6 +30,7 @@ def learn(
 ) -> int:
     """Take events in one transaction; see `Model.learn`."""
     own, store = Report() if report is None else report, state.store
+    state.settle()
     wanted = [e if isinstance(e, Event) else Event(line=0, **_event(e)) for e in events]
     rows = _encode(state, [e for e in wanted if e.type == "node"], own, file)
     right, seen = score(state, wanted)
@@ -49,15 +51,19 @@ def learn(
             if note is not None:
                 store.set(*note)
             record(store, right, seen)
+            todo = _note(state, [event for event, _ in taken])
     except BaseException:
         state.read_schema()
         raise
+    if state.network is not None and todo is not None:
+        state.network.todo = todo
     _expect(state.graph, [event for event, _ in taken])
     stale = False
     for event, found in taken:
         stale |= _apply(state.graph, event, rows.get(id(event)), found)
     if stale:
         state.load()
+    state.settle()
     return len(taken)
 
 
@@ -123,6 +129,21 @@ def _store(state: State, event: Event) -> Any:
             store.set("schema", state.schema.to_json())
         return bool(base)
     return store.put_label(node, event.label)
+
+
+def _note(state: State, events: Sequence[Event]) -> Todo | None:
+    """Store what events give the network to do, with them."""
+    if state.network is None:
+        return None
+    labels: dict[Id, str | None] = {}
+    for event in events:
+        if event.id is not None and (event.label is not None or event.type.startswith("delete")):
+            labels.pop(event.id, None)
+            labels[event.id] = event.label
+    removed = any(event.type in ("delete_node", "delete_edge") for event in events)
+    todo = state.network.todo.after(state.graph, labels, removed)
+    state.store.set("network", todo.to_json())
+    return todo
 
 
 def _expect(graph: GrowingGraph, events: Sequence[Event]) -> None:

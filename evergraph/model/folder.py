@@ -7,14 +7,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from evergraph import __version__
+from evergraph.checks import check_one_of, check_positive
 from evergraph.datasets.schema import Schema
 from evergraph.feature_graph.fixed_point import Blocks
 from evergraph.graph.store import Store
 
 VERSION = 1
 GRAPH, SETTINGS, LEARNER = "graph.sqlite", "model.json", "learner.safetensors"
+NETWORK = "network.safetensors"
+LearnerName = Literal["exact", "network", "both"]
+LEARNERS: tuple[str, ...] = get_args(LearnerName)
 UNFINISHED = ".unfinished"  # in a folder that `train` is making
 
 
@@ -28,6 +33,9 @@ class Settings:
         directed: whether an edge counts from source to target only.
         linear, max_width, landmarks: see `Blocks`.
         held_out: labelled nodes that choose and calibrate, see `ExactLearner`.
+        learner: who tells classes and probabilities: the `exact` closed form, the `network`, or
+            the mean of `both`.
+        memory: items that the network remembers at the most.
     """
 
     hops: int = 2
@@ -37,6 +45,13 @@ class Settings:
     max_width: int = Blocks.max_width
     landmarks: int = Blocks.landmarks
     held_out: int = 400
+    learner: LearnerName = "exact"
+    memory: int = 500
+
+    def __post_init__(self) -> None:
+        """Reject what is unknown."""
+        check_one_of("learner", self.learner, LEARNERS)
+        check_positive(memory=self.memory)
 
     @property
     def blocks(self) -> Blocks:
@@ -105,5 +120,5 @@ def new_folder(path: Path) -> Iterator[None]:
 def _empty(path: Path) -> None:
     """Remove the files of an unfinished model."""
     for file in path.iterdir():
-        if file.name.removeprefix(".").startswith((GRAPH, SETTINGS, LEARNER)):
+        if file.name.removeprefix(".").startswith((GRAPH, SETTINGS, LEARNER, NETWORK)):
             file.unlink()

@@ -10,7 +10,7 @@ from evergraph.checks import shorten
 from evergraph.datasets.events import Event
 from evergraph.graph.ids import Id
 from evergraph.graph.store import Edge, Node, Store
-from evergraph.model.schemas import base_counts, nodes_of
+from evergraph.model.schemas import nodes_of
 from evergraph.model.state import State
 
 Pair = tuple[Id, Id]
@@ -88,7 +88,7 @@ def brought(mine: State, other: State) -> list[Event]:
 def taken_back(mine: State, other: State) -> list[Event]:
     """The events that undo `brought`; an error if what was brought is not there as it was."""
     _check_related(mine, other)
-    if base_counts(other.store) != json.loads(str(other.store.get("base"))):
+    if other.store.base_counts() != json.loads(str(other.store.get("base"))):
         raise ValueError(
             f"{other.path} has changed or deleted edges, or deleted labels, that both began with: "
             "what they were is not known; merge into a copy, and keep the original"
@@ -119,7 +119,12 @@ def taken_back(mine: State, other: State) -> list[Event]:
 
 
 def _check_related(mine: State, other: State) -> None:
-    """Refuse models that do not come from one training."""
+    """Refuse models that do not come from one training, and networks, whose order matters."""
+    if mine.network is not None or other.network is not None:
+        raise ValueError(
+            "models to merge must have learner='exact', got a network, which depends on the order "
+            "of events; let one of them learn the events of the other instead"
+        )
     for what, one, two in (
         ("settings", mine.settings, other.settings),
         ("kinds or statistics of columns", mine.schema.to_json(), other.schema.to_json()),

@@ -3,9 +3,11 @@
     graph.sqlite         nodes, edges, labels, and the position in the stream of events
     model.json           settings, classes, kinds of columns
     learner.safetensors  the sums of the closed form, at a position
+    network.safetensors  the network, if the settings ask for one
 
 Events are durable when `learn` has taken them. What is in memory, and in learner.safetensors,
-follows from graph.sqlite and can be made again: to the same digest, whatever the history.
+follows from graph.sqlite and can be made again: to the same digest, whatever the history. What
+the network has still to do is in graph.sqlite; its weights follow from the history.
 """
 
 from __future__ import annotations
@@ -97,6 +99,7 @@ class Model:
         try:
             with store.snapshot():
                 state = State(path, store, settings)
+            state.settle()
             if not readonly and store.get("forgetting"):
                 state.purge()
         except BaseException:
@@ -173,14 +176,17 @@ class Model:
         edges: Sequence[tuple[Id, Id]] = (),
         labels: Sequence[Id] = (),
     ) -> None:
-        """Take nodes, edges or labels out with all their traces, in memory and in the files."""
+        """Take nodes, edges or labels out with all their traces, in memory and in the files.
+
+        The weights of a network keep their influence; what it remembers is made anew.
+        """
         road.forget(self.state, nodes, edges, labels)
 
     def refit(self, schema: Schema | None = None) -> None:
         """Take statistics of columns and landmarks again, over all nodes that are there now.
 
-        Afterwards the model is what `train` makes of its graph. It happens durably as a whole, or
-        not at all.
+        Afterwards the model is what `train` makes of its graph, the network too. It happens
+        durably as a whole, or not at all.
 
         Args:
             schema: other kinds of columns; None keeps them.
@@ -230,16 +236,18 @@ class Model:
     def predict_proba(self, nodes: Any = None, edges: Any = None) -> NDArray[np.float64]:
         """Probabilities of the classes, `(n, K)`, in the order of `classes`."""
         solution = self.state.learner.solution()
-        found = predictions.rows_of(self.state, nodes, edges)
-        parts = [solution.probabilities(rows) for _, rows in found]
+        parts = [likely for *_, likely in predictions.parts_of(self.state, nodes, edges)]
         return np.concatenate([np.zeros((0, len(solution.classes))), *parts])
 
     def digest(self) -> str:
-        """A hash of all that decides a prediction: equal for equal graphs, after any history."""
+        """A hash of all that decides a prediction: equal for equal graphs, after any history.
+
+        With a network, for equal histories: the same events in the same transactions.
+        """
         return self.state.digest()
 
     def save(self) -> None:
-        """Write the sums, so that the next `open` need not make them again."""
+        """Write the sums, so that the next `open` need not make them again, and the network."""
         self.state.save()
 
     def inspect(self) -> dict[str, Any]:
@@ -259,6 +267,7 @@ class Model:
             "curve": [list(point) for point in points],
             "schema": self.schema.describe(),
             "settings": asdict(self.settings),
+            "network": None if self.state.network is None else self.state.network.counts(),
             "bytes": self.graph.nbytes,
             "digest": self.digest(),
         }

@@ -16,13 +16,16 @@ from evergraph.model.state import State
 
 ROWS = 4096  # nodes that are predicted at a time
 
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class Prediction:
     """What a node is: `id`, `label`, its `probability`, and how well it fits no class.
 
     Attributes:
-        label_set: classes that hold the right one with the probability that was asked for.
+        label_set: classes that hold the right one with the probability that was asked for; those
+            of the closed form, and `label`.
     """
 
     id: Id
@@ -41,10 +44,11 @@ def predict(
         raise ValueError("nothing has been learned yet: the graph has no labels")
     names = np.array(solution.classes, dtype=object)
     made: list[Prediction] = []
-    for ids, rows in rows_of(state, nodes, edges, id):
-        likely, novelty = solution.probabilities(rows), solution.novelty(rows)
-        inside = solution.label_sets(likely, coverage)
+    for ids, rows, exact, likely in parts_of(state, nodes, edges, id):
+        novelty, inside = solution.novelty(rows), solution.label_sets(exact, coverage)
         best = likely.argmax(1).tolist()
+        if state.network is not None:
+            inside[np.arange(len(best)), best] = True
         made += [
             Prediction(node, str(names[k]), float(p[k]), float(new), tuple(names[row]))
             for node, k, p, new, row in zip(ids, best, likely, novelty, inside, strict=True)
@@ -52,14 +56,21 @@ def predict(
     return made
 
 
-def rows_of(
+def parts_of(
     state: State, nodes: Any, edges: Any, id: str = "id"
-) -> Iterator[tuple[list[Id], NDArray[np.float64]]]:
-    """Ids and rows of nodes, some at a time, since rows are wide."""
+) -> Iterator[tuple[list[Id], Floats, Floats, Floats]]:
+    """Some nodes at a time, since rows are wide.
+
+    Returns:
+        Their ids, rows, the probabilities of the closed form, and those that are told.
+    """
     ids, slots, graph = _find(state, nodes, edges, id)
+    solution = state.learner.solution()
     for start in range(0, len(ids), ROWS):
         part = slice(start, start + ROWS)
-        yield ids[part], state.learner.rows(slots[part], graph)
+        rows = state.learner.rows(slots[part], graph)
+        exact = solution.probabilities(rows)
+        yield ids[part], rows, exact, state.mixed(exact, solution.classes, slots[part], graph)
 
 
 def _find(

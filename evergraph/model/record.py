@@ -37,7 +37,8 @@ def score(state: State, events: Sequence[Event]) -> tuple[int, int]:
     if state.scorer is None or labels > 1.1 * state.scorer[0]:
         state.scorer = labels, state.learner.solution()
     solution = state.scorer[1]
-    best = solution.probabilities(state.learner.rows(slots[fresh])).argmax(1)
+    exact = solution.probabilities(state.learner.rows(slots[fresh]))
+    best = state.mixed(exact, solution.classes, slots[fresh], graph).argmax(1)
     named = [solution.classes[k] for k in best.tolist()]
     truth = [late[node] for node in graph.ids(slots[fresh])]
     return sum(a == b for a, b in zip(named, truth, strict=True)), len(truth)

@@ -70,11 +70,7 @@ def refit(store: Store, schema: Schema | None = None) -> None:
 
 
 def mark(store: Store, schema: Schema) -> None:
-    """Write down that a schema was fitted to all that is in a store now."""
+    """Write down that a schema was fitted to all that is in a store now; a network begins anew."""
     store.set("schema", schema.to_json())
-    store.set("base", json.dumps(base_counts(store)))
-
-
-def base_counts(store: Store) -> list[int]:
-    """How many edges and labels of the base are left as they were."""
-    return [sum(1 for _ in store.base_edges()), sum(1 for _ in store.base_labels())]
+    store.set("network", None)
+    store.set("base", json.dumps(store.base_counts()))

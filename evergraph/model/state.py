@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,15 +15,23 @@ import torch
 from scipy import sparse
 
 from evergraph.datasets.schema import Schema
-from evergraph.feature_graph.fixed_point import Rows
+from evergraph.feature_graph.fixed_point import Floats, Ints, Rows
 from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
-from evergraph.learn.checkpoint import CheckpointError, previous, read_checkpoint, write_checkpoint
+from evergraph.learn.checkpoint import (
+    CheckpointError,
+    CheckpointWarning,
+    damaged,
+    previous,
+    read_checkpoint,
+    write_checkpoint,
+)
 from evergraph.learn.exact import ExactLearner, landmark_order
+from evergraph.learn.network import NetworkLearner, Todo, average
 from evergraph.learn.solution import Solution
 from evergraph.learn.sums import Sums
-from evergraph.model.folder import LEARNER, Settings, write_settings
+from evergraph.model.folder import LEARNER, NETWORK, Settings, write_settings
 from evergraph.model.schemas import nodes_of
 
 
@@ -39,6 +48,8 @@ class State:
         graph: the graph of the store.
         landmarks: ids of the nodes that rows are compared with.
         learner: the closed form of the graph.
+        network: that learns beside it, if the settings ask for one; it follows from the events
+            and their transactions.
         scorer: a classifier of a moment ago and how many labels it knew, see `record`.
     """
 
@@ -50,7 +61,9 @@ class State:
 
     def __init__(self, path: Path, store: Store, settings: Settings) -> None:
         self.path, self.store, self.settings = path, store, settings
+        self._anew = False  # whether the store does not know the network yet
         self.load()
+        self.network = None if settings.learner == "exact" else self._wake()
 
     def load(self) -> None:
         """Build the graph of the store, and the learner that follows it."""
@@ -88,9 +101,64 @@ class State:
             self.graph, self.settings.blocks, self._compared, held_out=self.settings.held_out
         )
 
+    def _wake(self) -> NetworkLearner:
+        """The network as it is in the files; a new one that has all labels to learn if it is not.
+
+        A reader may find a file that is one transaction ahead, and takes the one before it.
+        """
+
+        def fresh() -> NetworkLearner:
+            width, hops = self.graph.num_features, self.settings.hops
+            return NetworkLearner(width, hops, self.settings.memory)
+
+        file, text = self.path / NETWORK, self.store.get("network")
+        if text is not None:
+            todo = Todo.from_json(str(text))
+            for generation in (file, previous(file)):
+                network = fresh()
+                if network.load(generation, todo):
+                    return network
+            rule = f"{file} is missing, damaged or of another state: the network is made anew"
+            warnings.warn(f"{rule} from all labels", CheckpointWarning, stacklevel=2)
+        network, self._anew = fresh(), True
+        network.begin(self.graph)
+        return network
+
+    def settle(self) -> None:
+        """Let the network learn what it has to, on the graph as it is now, and write it."""
+        if self.network is None:
+            return
+        self.network.follow(self.graph)
+        if self.store.readonly:
+            return
+        self.network.save(self.path / NETWORK)
+        if self._anew:
+            with self.store.transaction():
+                self.store.set("network", self.network.todo.to_json())
+            previous(self.path / NETWORK).unlink(missing_ok=True)
+            self._anew = False
+
+    def mixed(
+        self, exact: Floats, classes: Sequence[str], slots: Ints, graph: GrowingGraph
+    ) -> Floats:
+        """The probabilities that are told of nodes of a graph, from those of the closed form.
+
+        It answers alone as long as the network has learned nothing.
+        """
+        if self.network is None:
+            return exact
+        found, known = self.network.probabilities(graph, slots, classes)
+        alone = self.settings.learner == "network" and known.any()
+        return found if alone else average(exact, found, known)
+
     def digest(self) -> str:
-        """A hash of all that decides a prediction: equal for equal graphs, after any history."""
-        return hashlib.sha256((self._fingerprint() + self.learner.digest()).encode()).hexdigest()
+        """A hash of all that decides a prediction: equal for equal graphs, after any history.
+
+        With a network, for equal histories.
+        """
+        network = "" if self.network is None else self.network.digest()
+        text = self._fingerprint() + self.learner.digest() + network
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def _fingerprint(self) -> str:
         """A hash of settings, statistics and landmarks."""
@@ -102,7 +170,8 @@ class State:
         return found.hexdigest()
 
     def save(self) -> None:
-        """Write the sums, so that the next `open` need not make them again."""
+        """Write the sums, so that the next `open` need not make them again, and the network."""
+        self.settle()
         self.learner.refresh()
         arrays, values = self.learner.sums.arrays()
         tensors = {name: torch.from_numpy(part) for name, part in arrays.items()}
@@ -124,7 +193,8 @@ class State:
     def purge(self) -> None:
         """Leave nothing of what was deleted in the files; `open` repeats it if it was killed."""
         self.store.purge()
-        for old in (self.path / LEARNER, previous(self.path / LEARNER)):
+        sums, network = self.path / LEARNER, self.path / NETWORK
+        for old in (sums, previous(sums), previous(network), damaged(network)):
             old.unlink(missing_ok=True)
         self.save()
         with self.store.transaction():

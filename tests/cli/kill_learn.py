@@ -1,6 +1,6 @@
 """Kill `evergraph learn` with SIGKILL at random moments, resume it, compare with one left alone.
 
-python tests/cli/kill_learn.py 50
+python tests/cli/kill_learn.py 50 [both]
 """
 
 import json
@@ -16,9 +16,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 FILES = [".graph.sqlite.lock", "graph.sqlite", "learner.safetensors", "model.json"]
+OTHERS = [f"{name}.previous" for name in ("learner.safetensors", "network.safetensors")]
 
 
-def prepare(folder: Path, events: int = 6000) -> tuple[Path, Path]:
+def prepare(folder: Path, events: int = 6000, learner: str = "exact") -> tuple[Path, Path]:
     """A model folder and a file of events: nodes, edges, late labels, corrections, deletions."""
     from evergraph.model import Model, Settings
 
@@ -29,7 +30,8 @@ def prepare(folder: Path, events: int = 6000) -> tuple[Path, Path]:
         "age": [20 + 15 * kind + chance.gauss(0, 5) for kind in kinds],
         "label": ["abc"[kind] for kind in kinds],
     }
-    Model.train(folder / "model", nodes, settings=Settings(landmarks=16, held_out=40)).close()
+    settings = Settings(landmarks=16, held_out=40, learner=learner, memory=50)
+    Model.train(folder / "model", nodes, settings=settings).close()
     lines, known = [], list(nodes["id"])
     for number in range(events):
         kind, one = chance.random(), chance.choice(known)
@@ -70,9 +72,11 @@ def state(model: Path) -> tuple[str, int]:
     return found["digest"], found["position"]
 
 
-def trials(folder: Path, count: int, chance: random.Random, events: int = 6000) -> int:
+def trials(
+    folder: Path, count: int, chance: random.Random, events: int = 6000, learner: str = "exact"
+) -> int:
     """How many of the killed runs ended in another state, or left files behind."""
-    model, path = prepare(folder, events)
+    model, path = prepare(folder, events, learner)
     alone = folder / "alone"
     shutil.copytree(model, alone)
     begin = time.monotonic()
@@ -92,7 +96,7 @@ def trials(folder: Path, count: int, chance: random.Random, events: int = 6000) 
         process.join()
         left = sorted(file.name for file in place.iterdir())
         wrong = [] if process.exitcode == 0 else [f"exit code {process.exitcode}"]
-        wrong += [] if set(left) <= {*FILES, "learner.safetensors.previous"} else [f"left {left}"]
+        wrong += [] if set(left) <= {*FILES, *OTHERS, "network.safetensors"} else [f"left {left}"]
         wrong += [] if state(place) == expected else ["another state"]
         print(f"{number + 1}: killed at {moment:.2f} s: {wrong or 'the same'}", flush=True)
         failures += bool(wrong)
@@ -103,6 +107,7 @@ def trials(folder: Path, count: int, chance: random.Random, events: int = 6000) 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         total = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-        bad = trials(Path(name), total, random.Random(0))
+        chosen = sys.argv[2] if len(sys.argv) > 2 else "exact"
+        bad = trials(Path(name), total, random.Random(0), learner=chosen)
     print(f"{total - bad} of {total} ended the same")
     sys.exit(bad)

@@ -217,6 +217,25 @@ def test_killed_at_random_moments_it_ends_the_same(tmp_path):
     assert kill_learn.trials(tmp_path, 5, random.Random(1), 1500) == 0
 
 
+def test_a_network_that_is_killed_ends_with_the_same_bits(tmp_path):
+    assert kill_learn.trials(tmp_path, 3, random.Random(2), 700, "both") == 0
+
+
+def test_a_network_learns_on_the_same_road(tmp_path):
+    users(tmp_path / "data", size=300)
+    folder = tmp_path / "model"
+    error = shell("train", tmp_path / "data", "--out", folder, "--learner", "tree", code=2)[1]
+    assert "learner must be one of exact, network, both, got 'tree'" in error
+    shown = shell("train", tmp_path / "data", "--out", folder, "--learner", "both")[0]
+    assert "network: remembered" in shown
+    told = "The weights of the network keep the influence of what is forgotten."
+    assert told in shell("forget", folder, "--node", "u1")[0]
+    assert from_json("forget", folder, "--node", "u2")["warning"] == told
+    found = from_json("inspect", folder)
+    assert found["settings"]["learner"] == "both"
+    assert found["network"]["learned"] + found["network"]["waiting"] >= found["labels"]
+
+
 @pytest.mark.parametrize(("kind", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_keep_what_came_through_a_pipe(model, made, kind, code):
     lines = made[2].read_bytes().splitlines(keepends=True)

@@ -553,6 +553,7 @@ def test_base_edges_are_those_that_were_not_changed(tmp_path):
             store.put_node("later", {})
         base = {(e.source, e.target) for e in store.base_edges()}
         assert base == {("a", "b"), ("c", "later")}
+        assert store.base_counts() == [2, 0]
         others = {(e.source, e.target) for e in store.base_edges(False)}
         assert others == {("b", "c"), ("a", "c"), ("a", "other")}
         with store.transaction():
@@ -562,6 +563,7 @@ def test_base_edges_are_those_that_were_not_changed(tmp_path):
             store.rebase()
             store.put_label("b", "new")
         assert list(store.base_labels()) == [("b", "old")]
+        assert store.base_counts() == [5, 1]
         with store.transaction():
             store.put_label("b", None)
         assert list(store.base_labels()) == []

@@ -142,6 +142,10 @@ def test_models_that_cannot_be_merged_are_refused(tmp_path):
             for verb in (one.merge, one.unmerge):
                 with pytest.raises(ValueError, match=f"copies of one that was trained.*{words}"):
                     verb(other)
+        network = Settings(landmarks=4, held_out=4, learner="both", memory=20)
+        for verb in (one.merge, one.unmerge):
+            with pytest.raises(ValueError, match="must have learner='exact', got a network"):
+                verb(model(f"network {verb.__name__}", settings=network))
         two = model("two")
         two.learn([{"type": "node", "id": "n", "age": 3, "label": "x"}])
         with pytest.raises(ValueError, match=r"only what was merged .* got node 'n'"):
