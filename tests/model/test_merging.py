@@ -31,7 +31,11 @@ def copies(place, count):
         "country": ["de", "fr", None, "it"] * 2,
         "label": ["young", "old", None, "old"] * 2,
     }
-    edges = {"source": [a for a, _ in PAIRS], "target": [b for _, b in PAIRS]}
+    edges = {
+        "source": [a for a, _ in PAIRS],
+        "target": [b for _, b in PAIRS],
+        "weight": [3.0] * len(PAIRS),
+    }
     Model.train(place / "base", nodes, edges, settings=TINY).close()
     for number in range(count):
         shutil.copytree(place / "base", place / str(number))
@@ -44,6 +48,7 @@ def changes(who, removing=True):
     mine = [name for name in BASE if owner(name) == who] + [f"{who}{k}" for k in range(3)] + [guest]
     free = [*BASE, "a0", "a1", "a2", "b0", "b1", "b2", guest]
     pairs = [(a, b) for a in free for b in free if a < b and owner(a, b) == who]
+    pairs += 6 * [pair for pair in PAIRS if pair in pairs]  # more often those that are there
     fresh = pairs if removing else [pair for pair in pairs if pair not in PAIRS]
     known = [n for n in mine if n in BASE]
     kinds = [
