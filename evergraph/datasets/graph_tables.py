@@ -142,6 +142,7 @@ def read_edges(
     and `time` are reported.
     """
     own = Report() if report is None else report
+    known: set[str] = {*ends, "weight", "time"}
     for chunk in read_tables(source, own, format=format):
         if not _has(chunk, ends, own):
             break
@@ -149,9 +150,10 @@ def read_edges(
         sources, targets = (_ids(chunk, end, own, bad) for end in ends)
         names = [name for name in chunk.table.column_names if _WEIGHT.fullmatch(name)]
         for name in chunk.table.column_names:
-            if name not in (*ends, "weight", "time", *names):
+            if name not in known and name not in names:
                 rule = f"a table of edges has {', '.join(ends)}, weight and time"
                 own.add(chunk.file, None, name, name, rule, "leave the column out")
+                known.add(name)  # one complaint is enough
         weights, times = _weights(chunk, names, own, bad), _times(chunk, own, bad)
         kept = _kept(chunk, bad)
         yield Edges(
@@ -222,7 +224,8 @@ def _weights(chunk: Chunk, parts: list[str], report: Report, bad: set[int]) -> F
         report.add(chunk.file, None, "weight", ", ".join(parts), rule, "rename the columns")
         return None
     columns = [_weight(chunk, name, report, bad) for name in expected]
-    return np.stack([column.reshape(chunk.num_rows, -1)[:, 0] for column in columns], axis=1)
+    first = [column if column.ndim == 1 else column[:, 0] for column in columns]
+    return np.stack(first, axis=1)
 
 
 def _weight(chunk: Chunk, name: str, report: Report, bad: set[int]) -> Floats:
