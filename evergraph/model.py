@@ -24,10 +24,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from evergraph import __version__
+from evergraph.checks import shorten
 from evergraph.datasets.columns import from_rows
-from evergraph.datasets.events import KEYS, Event
-from evergraph.datasets.graph_tables import Edges, read_edges, read_nodes
-from evergraph.datasets.report import Report
+from evergraph.datasets.events import Event, event_of
+from evergraph.datasets.fields import id_of
+from evergraph.datasets.graph_tables import Edges, Nodes, read_edges, read_nodes
+from evergraph.datasets.report import Problem, Report
 from evergraph.datasets.schema import Schema
 from evergraph.feature_graph.fixed_point import Blocks, Rows
 from evergraph.graph.database import FileError
@@ -40,6 +42,7 @@ from evergraph.learn.checkpoint import (
     previous,
     read_checkpoint,
     write_checkpoint,
+    write_file,
 )
 from evergraph.learn.exact import ExactLearner, landmark_order
 from evergraph.learn.solution import Solution
@@ -262,10 +265,11 @@ class Model:
             file: where the events come from, for complaints.
         """
         own = Report() if report is None else report
-        wanted = [e if isinstance(e, Event) else Event(line=0, **_event(e)) for e in events]
+        wanted = list(_events(events, own, file))
         rows = self._encode([e for e in wanted if e.type == "node"], own, file)
         right, seen = self._score(wanted)
         taken: list[tuple[Event, Any]] = []
+        before = self.store.position
         try:
             with self.store.transaction():
                 for event in wanted:
@@ -276,21 +280,21 @@ class Model:
                     except FileError:
                         raise
                     except ValueError as error:
-                        own.add(file, event.line, None, event.type, str(error), "correct it")
+                        own.note(_refusal(event, error, file))
                 if report is None:
                     own.check()
                 if note is not None:
                     self.store.set(*note)
                 self._record(right, seen)
+            self._expect([event for event, _ in taken])
+            stale = [self._apply(event, rows.get(id(event)), found) for event, found in taken]
+            if any(stale):
+                self._load()
         except BaseException:
             self.schema = Schema.from_json(str(self.store.get("schema")))
+            if self.store.position != before:  # stored, but not all of it is in memory
+                self._load()
             raise
-        self._expect([event for event, _ in taken])
-        stale = False
-        for event, found in taken:
-            stale |= self._apply(event, rows.get(id(event)), found)
-        if stale:
-            self._load()
         return len(taken)
 
     def learn_one(self, event: Mapping[str, Any]) -> None:
@@ -322,6 +326,8 @@ class Model:
         if event.type == "node":
             return store.put_node(node, event.cells, event.label, event.time)
         if event.type == "edge":
+            if isinstance(event.weight, list):
+                raise ValueError(f"the weight of an edge must be one number, got {event.weight}")
             if event.weight is not None and fixed_weight(event.weight, None) < 0:
                 raise ValueError(f"a weight must be 0 or more, got {event.weight}")
             return store.put_edge(source, target, event.weight, event.time)
@@ -356,7 +362,7 @@ class Model:
             for edge in found:
                 graph.put_edge(*edge)
         elif event.type == "edge":
-            if found:
+            if found and source != target:  # no node has an edge to itself
                 graph.put_edge(source, target, event.weight, event.time)
         elif event.type == "delete_edge":
             graph.delete_edge(source, target)
@@ -374,11 +380,17 @@ class Model:
         labels: Sequence[Id] = (),
     ) -> None:
         """Take nodes, edges or labels out with all their traces, in memory and in the files."""
-        events = [Event("delete_label", 0, id=node) for node in labels]
-        events += [Event("delete_edge", 0, source=a, target=b) for a, b in edges]
-        events += [Event("delete_node", 0, id=node) for node in nodes]
-        self.learn(events, note=("forgetting", "1"))
-        self._purge()
+        events = [Event("delete_label", 0, id=_id(node)) for node in labels]
+        events += [Event("delete_edge", 0, source=_id(a), target=_id(b)) for a, b in edges]
+        events += [Event("delete_node", 0, id=_id(node)) for node in nodes]
+        self.learn(events, note=("forgetting", "1"), file="forget")
+        try:
+            self._purge()
+        except (ValueError, OSError) as error:
+            raise FileError(
+                f"{error}; what was named is forgotten, but bytes of it are left in the files: the "
+                "next learn or forget removes them first"
+            ) from error
 
     def _purge(self) -> None:
         """Leave nothing of what was deleted in the files; `open` repeats it if it was killed."""
@@ -402,9 +414,7 @@ class Model:
             coverage: how often label sets shall hold the right class.
             id: the column of ids in a table of nodes.
         """
-        solution = self.learner.solution()
-        if not solution.classes:
-            raise ValueError("nothing has been learned yet: the graph has no labels")
+        solution = self._solution()
         names = np.array(solution.classes, dtype=object)
         made: list[Prediction] = []
         for ids, rows in self._rows(nodes, edges, id):
@@ -423,9 +433,14 @@ class Model:
 
     def predict_proba(self, nodes: Any = None, edges: Any = None) -> NDArray[np.float64]:
         """Probabilities of the classes, `(n, K)`, in the order of `classes`."""
-        solution = self.learner.solution()
+        solution = self._solution()
         parts = [solution.probabilities(rows) for _, rows in self._rows(nodes, edges)]
         return np.concatenate([np.zeros((0, len(solution.classes))), *parts])
+
+    def _solution(self) -> Solution:
+        if not self.graph.classes:
+            raise ValueError("nothing has been learned yet: the graph has no labels; learn some")
+        return self.learner.solution()
 
     @property
     def classes(self) -> list[str]:
@@ -448,12 +463,19 @@ class Model:
         if isinstance(nodes, list | tuple) and nodes and isinstance(nodes[0], Mapping):
             nodes = [{"id": f"row {at}", **node} for at, node in enumerate(nodes)]
         elif nodes is None or isinstance(nodes, list | tuple):
+            if nodes is not None:
+                nodes = [_id(node) for node in nodes]
             if edges is None:
                 slots = self.graph.slots(nodes)
                 return self.graph.ids(slots), slots, self.graph
             nodes = {"id": self.graph.ids(self.graph.slots()) if nodes is None else list(nodes)}
-        parts = list(read_nodes(nodes, id=id))
-        links = [] if edges is None else [pair for e in read_edges(edges) for pair in e.records()]
+        report = Report()
+        parts = list(read_nodes(nodes, report, id=id))
+        tables = [] if edges is None else list(read_edges(edges, report))
+        for table in tables:
+            _check_weights(table, report)
+        report.check()
+        links = [pair for table in tables for pair in table.records()]
         ids = [node for part in parts for node in part.ids]
         near = self.graph.surroundings(
             [
@@ -463,11 +485,21 @@ class Model:
             ]
         )
         for part in parts:
-            if part.features.table.num_columns:
-                near.put_nodes(part.ids, *self.schema.encode(part.features))
+            self._put_given(part, near)
         for link in links:
             near.put_edge(*link)
         return ids, near.slots(ids), near
+
+    def _put_given(self, part: Nodes, near: GrowingGraph) -> None:
+        """Put nodes with the features that were given; known ones without any stay as they are."""
+        if not part.features.table.num_columns:
+            return
+        known = np.flatnonzero([node in self.graph for node in part.ids])
+        cells = part.features.take(known).table.to_pylist()
+        bare = [all(cell in (None, "") for cell in row.values()) for row in cells]
+        rows = np.setdiff1d(np.arange(len(part.ids)), known[bare])
+        encoded = self.schema.encode(part.features.take(rows))
+        near.put_nodes([part.ids[row] for row in rows.tolist()], *encoded)
 
     # -- state ----------------------------------------------------------------------------------
 
@@ -572,7 +604,12 @@ def _check_new(path: Path) -> None:
 def _new_folder(path: Path) -> Iterator[None]:
     """Make a folder, and take it away again if the block fails; a mark tells what was killed."""
     there, mark = path.exists(), path / UNFINISHED
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"cannot make {path} ({error.strerror}); free some space, or choose another path"
+        ) from error
     if mark.exists() and (path / GRAPH).exists():
         Store(path / GRAPH).close()  # an error if it is being made right now
     try:
@@ -609,16 +646,37 @@ def _check_weights(part: Edges, report: Report) -> None:
         part.chunk.complain(report, row, "weight", value, rule, "correct it")
 
 
-def _event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an event that is given as a dictionary; what is no field is a cell."""
-    known = {name: event[name] for name in FIELDS if name in event}
-    cells = {name: value for name, value in event.items() if name not in FIELDS}
-    if known.get("type") not in KEYS:
-        raise ValueError(f"type must be one of {', '.join(KEYS)}, got {event.get('type')!r}")
-    missing = [name for name in KEYS[known["type"]] if known.get(name) is None]
-    if missing:
-        raise ValueError(f"an event of type {known['type']} needs {missing[0]}, got none")
-    return {**known, "cells": cells}
+def _events(events: Iterable[Any], report: Report, file: str) -> Iterator[Event]:
+    """Events as they are; dictionaries mean what they would mean as lines of a file."""
+    for line, event in enumerate(events, 1):
+        if isinstance(event, Event):
+            yield event
+            continue
+
+        def complain(value: object, *rest: str, line: int = line) -> None:
+            rule, way_out, column = rest
+            report.add(file, line, column, value, rule, way_out)
+
+        row = {name: _plain(value) for name, value in event.items()}
+        if (found := event_of(row, line, complain)) is not None:
+            yield found
+
+
+def _refusal(event: Event, error: ValueError, file: str) -> Problem:
+    """What the store says against an event."""
+    rule, _, value = str(error).partition(", got ")
+    named = {name: v for name in FIELDS if (v := getattr(event, name)) is not None}
+    return Problem(file, event.line or None, None, value or shorten(named), rule, "correct it")
+
+
+def _plain(value: Any) -> Any:
+    """A value without the types of numpy."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def _id(value: Any) -> Id:
+    """An id as tables and events have it."""
+    return id_of(_plain(value))
 
 
 def _places(event: Event) -> tuple[Id, Id, Id]:
@@ -644,6 +702,4 @@ def _write_settings(
         "classes": list(classes),
         "columns": [{"name": column.name, "kind": column.kind} for column in schema.columns],
     }
-    fresh = path / f".{SETTINGS}"
-    fresh.write_text(json.dumps(values, indent=1))
-    fresh.replace(path / SETTINGS)
+    write_file(path / SETTINGS, json.dumps(values, indent=1).encode())

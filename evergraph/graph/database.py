@@ -214,10 +214,8 @@ def _way_out(error: Exception) -> str:
     text = str(error).lower()
     for words, advice in (
         (("full", "no space", "too large"), "free some space and repeat what failed"),
-        (
-            ("readonly", "read-only", "permission", "unable to open"),
-            "make file and folder writable",
-        ),
+        (("readonly", "read-only", "permission"), "make file and folder writable"),
+        (("unable to open",), "make file and folder writable, and free some space"),
         (("malformed", "not a database", "corrupt"), "restore it from a copy"),
         (("locked", "busy"), "wait for the other process"),
     ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,6 +143,8 @@ class Store:
                 self.set("position", self._position)
         except BaseException:
             self._position = before
+            with suppress(StoreError):  # an interrupt may come when all is in the file already
+                self._position = int(self.get("position"))  # type: ignore[arg-type]
             raise
 
     @contextmanager
