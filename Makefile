@@ -52,8 +52,9 @@ KILLS ?= 10
 kill: $(READY)  ## kill runs, lessons and learn at random moments, repeat them, compare; KILLS=60 for more
 	$(BIN)/python tests/cli/kill_and_resume.py $(KILLS)
 	$(BIN)/python tests/cli/kill_learn.py $(KILLS)
+	$(BIN)/python tests/cli/kill_learn.py $(KILLS) both
 
-crash: $(READY) ## kill train, learn and forget at every write, fill the disk there; counts to results/
+crash: $(READY) ## kill train, learn, forget, refit at every write, fill the disk there; counts to results/
 	$(BIN)/python tests/cli/kill_learn.py 50 results/kill_learn.json
 
 faults: $(READY) ## raise at every call inside observe, save and load; counts to results/

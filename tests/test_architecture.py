@@ -68,6 +68,7 @@ ORDER = {
         ["learner", "sums"],
         ["methods", "solution"],
         ["exact"],
+        ["network"],
     ],
     "learn/methods": [["analytic", "consolidation", "distillation", "gem", "replay"]],
     "testing": [["faults", "others", "spoiled"], ["learner"]],
@@ -103,7 +104,20 @@ ORDER = {
         ["matcher", "sources"],
         ["train"],
     ],
-    "cli": [["console", "event_files"], ["action", "learn", "match", "model"], ["tune"]],
+    "model": [
+        ["folder", "schemas"],
+        ["state", "tables"],
+        ["predictions"],
+        ["record"],
+        ["events"],
+        ["model"],
+    ],
+    "cli": [
+        ["console", "data_tables", "event_files"],
+        ["model_output"],
+        ["action", "learn", "match", "model"],
+        ["tune"],
+    ],
 }
 # The lower half never prints, seeds globally or chooses a device; only checkpoints touch files.
 LOWER_HALF = ("graph", "stream", "feature_graph", "nn", "learn", "evaluate")

@@ -280,7 +280,7 @@ def event_of(row: Mapping[str, Any], line: int, complain: Callable[..., None]) -
                 fields[name] = None if value is None else _CONVERT[name](value)
             elif kind == "node" and name != "type":
                 cells[name] = _cell(value)
-            elif name != "type":
+            elif name != "type" and value is not None:
                 allowed = ", ".join(("type", *needed, *optional))
                 raise FieldError(f"an event of type {kind} has {allowed} only", "leave the key out")
         except FieldError as error:

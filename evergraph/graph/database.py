@@ -28,7 +28,7 @@ class Database:
     Args:
         path: the file; made if it is not there.
         schema: the statements that make its tables.
-        version: the version of the tables; files of later versions are refused.
+        version: the version of the tables; files of other versions are refused.
         readonly: whether to open an existing file for reading only.
     """
 
@@ -79,6 +79,11 @@ class Database:
         (found,) = db.execute("PRAGMA user_version").fetchone()
         if (objects or application) and application != APPLICATION:
             raise StoreError(f"{self.path} is a database of another program: choose another path")
+        if application and found < version:
+            raise StoreError(
+                f"{self.path} has version {found}, and this evergraph knows version {version}: "
+                "make it again"
+            )
         if found > version:
             raise StoreError(
                 f"{self.path} has version {found}, and this evergraph knows versions up to "

@@ -12,12 +12,15 @@ from evergraph.checks import shorten
 from evergraph.graph.database import Database, StoreError
 from evergraph.graph.ids import Id, check_id, check_number, check_text
 
-VERSION = 1
+VERSION = 2
 
 Value = str | bytes | int | float | None
 
 # Ids have no declared type, so that 7 and '7' are two ids.
-_EDGES = "source NOT NULL, target NOT NULL, weight, time REAL, PRIMARY KEY (source, target)"
+_EDGES = """
+    source NOT NULL, target NOT NULL, weight, time REAL, base INTEGER,
+    PRIMARY KEY (source, target)
+"""
 _SCHEMA = f"""
 CREATE TABLE node (
     id NOT NULL PRIMARY KEY, cells TEXT NOT NULL, label TEXT, label_position INTEGER, time REAL,
@@ -27,6 +30,7 @@ CREATE TABLE edge ({_EDGES}) WITHOUT ROWID;
 CREATE TABLE waiting ({_EDGES}) WITHOUT ROWID;
 CREATE INDEX edge_target ON edge (target);
 CREATE INDEX waiting_target ON waiting (target);
+CREATE TABLE held_back (id NOT NULL PRIMARY KEY, split TEXT NOT NULL, label TEXT) WITHOUT ROWID;
 CREATE TABLE meta (key TEXT NOT NULL PRIMARY KEY, value) WITHOUT ROWID;
 INSERT INTO meta VALUES ('position', 0);
 """
@@ -45,11 +49,15 @@ _PUT_LABEL = """
 UPDATE node SET label_position = iif(label IS ?2, label_position, ?3), label = ?2 WHERE id = ?1
 """
 _PUT_EDGE = f"""
-INSERT INTO {{}} SELECT ?1, ?2, ?3, ?4 WHERE {{}} ({_BOTH.format("?1", "?2")})
+INSERT INTO {{}} SELECT ?1, ?2, ?3, ?4, ?5 WHERE {{}} ({_BOTH.format("?1", "?2")})
 ON CONFLICT DO UPDATE SET
+    base = iif(coalesce(excluded.weight, weight) IS weight
+               AND coalesce(excluded.time, time) IS time,
+               coalesce(excluded.base, base), excluded.base),
     weight = coalesce(excluded.weight, weight), time = coalesce(excluded.time, time)
 """
 _RELEASED = _BOTH.format("source", "target")
+_SHOW = "DELETE FROM held_back WHERE id = ?1"
 _OF_EDGE = "WHERE source = ?1 AND target = ?2"
 _OF_NODE = "WHERE source = ?1 OR target = ?1"
 
@@ -106,7 +114,7 @@ class Store:
     def __init__(
         self, path: Path | str, *, directed: bool | None = None, readonly: bool = False
     ) -> None:
-        self.path = Path(path)
+        self.path, self.readonly = Path(path), readonly
         self._file = Database(self.path, _SCHEMA, VERSION, readonly)
         try:
             self._position = int(self.get("position"))  # type: ignore[arg-type]
@@ -217,7 +225,25 @@ class Store:
         position = None if label is None else self._position
         if not self._file.write(_PUT_LABEL, (check_id(node), label, position)):
             raise StoreError(f"the store has no node {shorten(node)}: put it first")
+        if label is None:
+            self._file.write(_SHOW, (node,))
         self._position += 1
+
+    def hold_back(self, labels: Iterable[tuple[Id, str, str | None]]) -> None:
+        """Keep labels apart, given as id, split and label; deleting node or label deletes them."""
+        values = [(check_id(node), split, label) for node, split, label in labels]
+        self._file.write_all("INSERT OR REPLACE INTO held_back VALUES (?, ?, ?)", values)
+
+    def held_back(self) -> Iterator[tuple[Id, str, str | None]]:
+        """Id, split and label of what is held back: of nodes that have no other label by now."""
+        sql = "SELECT h.* FROM held_back h JOIN node USING (id) WHERE node.label IS NULL"
+        return self._file.read(f"{sql} ORDER BY id")
+
+    def rebase(self) -> None:
+        """Take all nodes and edges as base, as they are now."""
+        self._file.write("UPDATE node SET base = ''")
+        for table in ("edge", "waiting"):
+            self._file.write(f"UPDATE {table} SET base = 1")
 
     def delete_node(self, node: Id) -> None:
         """Delete a node and all its edges, waiting ones too; an error if it is not there."""
@@ -226,6 +252,7 @@ class Store:
             raise StoreError(f"the store has no node {shorten(node)}")
         for table in ("edge", "waiting"):
             self._file.write(f"DELETE FROM {table} {_OF_NODE}", values)
+        self._file.write(_SHOW, values)
         self._position += 1
 
     def put_edge(
@@ -234,10 +261,16 @@ class Store:
         """Add an edge or replace its weight and time (if given); False if it has to wait."""
         return not self.put_edges([(source, target, weight, time)])
 
-    def put_edges(self, edges: Iterable[tuple[Id, Id, Any, float | None]]) -> int:
-        """Put many edges, given as source, target, weight and time; returns how many wait."""
+    def put_edges(
+        self, edges: Iterable[tuple[Id, Id, Any, float | None]], *, base: bool = False
+    ) -> int:
+        """Put many edges, given as source, target, weight and time; returns how many wait.
+
+        With `base`, they are among `base_edges` until they are changed or deleted.
+        """
+        mark = 1 if base else None
         values = [
-            (*self._pair(source, target), _weight_value(weight), _time(time))
+            (*self._pair(source, target), _weight_value(weight), _time(time), mark)
             for source, target, weight, time in edges
         ]
         proper = [edge for edge in values if edge[0] != edge[1]]
@@ -287,6 +320,12 @@ class Store:
     def waiting(self) -> Iterator[Edge]:
         """The edges that wait for a node."""
         return map(_edge, self._file.read("SELECT * FROM waiting ORDER BY source, target"))
+
+    def base_edges(self, base: bool = True) -> Iterator[Edge]:
+        """Edges, waiting or not, that are as they were put as base; or those that are not."""
+        kept = f"base IS {'NOT ' if base else ''}NULL"
+        parts = (f"SELECT * FROM {table} WHERE {kept}" for table in ("edge", "waiting"))
+        return map(_edge, self._file.read(" UNION ALL ".join(parts) + " ORDER BY source, target"))
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the file and empty it."""
@@ -339,6 +378,6 @@ def _node(row: tuple[Any, ...]) -> Node:
 
 
 def _edge(row: tuple[Any, ...]) -> Edge:
-    source, target, weight, time = row
+    source, target, weight, time, _ = row
     vector = tuple(json.loads(weight)) if isinstance(weight, str) else weight
     return Edge(source, target, vector, time)

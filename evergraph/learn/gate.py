@@ -121,10 +121,18 @@ def _limits(counts: Tensor) -> Tensor:
 
 def _inside(values: Tensor, limit: Tensor) -> bool:
     """Whether no value lies beyond the limit of its column."""
-    if not len(values) or bool(values.abs().max() <= limit.min()):
+    if largest(values) <= limit.min().item():
         return True
     low, high = torch.aminmax(values, dim=0)
     return bool((torch.maximum(high, -low) <= limit).all())
+
+
+def largest(values: Tensor) -> float:
+    """The size of the largest value, 0 if there is none."""
+    if not values.numel():
+        return 0.0
+    low, high = torch.aminmax(values)
+    return max(-low.item(), high.item())
 
 
 def _outliers(values: Tensor, limit: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from evergraph.feature_graph import condense
 from evergraph.graph.neighbors import Features, Linked
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.checkpoint import whole
-from evergraph.learn.gate import Gate, Outliers
-from evergraph.learn.transaction import Restore, State, shallow
+from evergraph.learn.gate import Gate, Outliers, largest
+from evergraph.learn.transaction import Restore, State
 from evergraph.nn.model import Requires
 from evergraph.stream.batch import Batch
 
@@ -68,7 +68,7 @@ class Intake:
             values = features.values if isinstance(features, SparseRows) else features
             if values.requires_grad:
                 raise ValueError("features to learn from must not require gradients; detach them")
-            size = float(values.abs().max()) if values.numel() else 0.0
+            size = largest(values)
             if size > LARGEST:
                 raise ValueError(
                     f"features must be at most {LARGEST:g} in size, got {size:g}; scale them"
@@ -100,7 +100,13 @@ class Intake:
 
     def savepoint(self) -> Restore:
         """A function that puts everything back as it is now."""
-        return shallow(self)
+        kept, gate = vars(self).copy(), vars(self.gate).copy()
+
+        def restore() -> None:
+            vars(self).update(kept)
+            vars(self.gate).update(gate)
+
+        return restore
 
     def state(self) -> State:
         """All that is needed to resume: tensors, and what JSON can hold."""

@@ -215,13 +215,13 @@ class Learner:
             name = undo.non_finite()
             if name is not None:
                 raise FloatingPointError(self._diverged(f"{name} became non-finite"))
+            undo.commit()
         except BaseException:
             restore()
+            self.model.zero_grad(set_to_none=True)
             raise
         finally:
             self.optimizer.undo = None
-            for parameter in self.model.parameters():
-                parameter.grad = None
 
     def learn_one(self, item: Batch) -> None:
         """The same for a single item."""

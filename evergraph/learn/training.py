@@ -91,44 +91,52 @@ class Optimizer:
             decay = self.training.weight_decay if parameter.dim() > 1 else 0.0
             if gradient.is_sparse and (decay or self.training.momentum):
                 gradient = gradient.to_dense()
-            if self.undo is not None:
-                if gradient.is_sparse and self.training.optimizer == "sgd":
+            if gradient.is_sparse and self.training.optimizer == "sgd":
+                if self.undo is not None:
                     self.undo.keep_rows(parameter, gradient._indices()[0])
-                else:
-                    self.undo.keep(name, parameter)
-            if decay:
-                gradient = gradient.add(parameter, alpha=decay)
-            if self.training.optimizer == "adam":
-                self._adam(name, parameter, gradient)
-            elif self.training.momentum:
-                velocity = self._kept(name, "velocity", parameter)
-                velocity.mul_(self.training.momentum).add_(gradient)
-                parameter.add_(velocity, alpha=-self.lr)
-            else:
                 parameter.add_(gradient, alpha=-self.lr)
+                continue
+            old = self._renewed(name, parameter)
+            if decay:
+                gradient = gradient.add(old, alpha=decay)
+            if self.training.optimizer == "adam":
+                self._adam(name, parameter, old, gradient)
+                continue
+            if self.training.momentum:
+                velocity, before = self._kept(name, "velocity", parameter)
+                gradient = torch.mul(before, self.training.momentum, out=velocity).add_(gradient)
+            torch.add(old, gradient, alpha=-self.lr, out=parameter.data)
 
-    def _adam(self, name: str, parameter: Tensor, gradient: Tensor) -> None:
+    def _adam(self, name: str, parameter: Tensor, old: Tensor, gradient: Tensor) -> None:
         if gradient.is_sparse:
             gradient = gradient.to_dense()
-        mean, square = (self._kept(name, key, parameter) for key in ("mean", "square"))
+        mean, mean_before = self._kept(name, "mean", parameter)
+        square, square_before = self._kept(name, "square", parameter)
         count = self.state.get(f"{name}:count", torch.zeros(())) + 1
         self.state[f"{name}:count"] = count
-        mean.lerp_(gradient, 1 - self.beta1)
-        square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
-        step = self.lr / (1 - self.beta1 ** count.item())
-        spread = square.sqrt().div_(math.sqrt(1 - 0.999 ** count.item())).add_(1e-8)
-        parameter.addcdiv_(mean, spread, value=-step)
+        torch.lerp(mean_before, gradient, 1 - self.beta1, out=mean)
+        torch.mul(square_before, 0.999, out=square)
+        square.addcmul_(gradient, gradient, value=1 - 0.999)
+        new = parameter.data
+        free = None if new.data_ptr() == old.data_ptr() else new  # no other memory is needed then
+        spread = torch.sqrt(square, out=free)
+        spread.div_(math.sqrt(1 - 0.999 ** count.item())).add_(1e-8)
+        rate = self.lr / (1 - self.beta1 ** count.item())
+        torch.addcdiv(old, mean, spread, value=-rate, out=new)
 
-    def _kept(self, name: str, key: str, parameter: Tensor) -> Tensor:
-        """What is kept of a parameter, zeros at first and where it has grown."""
-        old = self.state.get(f"{name}:{key}")
-        if old is None or old.shape != parameter.shape:
-            fresh = torch.zeros_like(parameter) if old is None else padded(old, parameter)
-            self.state[f"{name}:{key}"] = fresh
-            return fresh
-        if self.undo is not None:
-            self.undo.keep(f"{name}:{key}", old)
-        return old
+    def _kept(self, name: str, key: str, parameter: Tensor) -> tuple[Tensor, Tensor]:
+        """What is kept of a parameter, zeros at first and where it has grown; now and before."""
+        place = f"{name}:{key}"
+        kept = self.state.get(place)
+        if kept is None or kept.shape != parameter.shape:
+            kept = torch.zeros_like(parameter) if kept is None else padded(kept, parameter)
+            self.state[place] = kept
+            return kept, kept
+        return kept, self._renewed(place, kept)
+
+    def _renewed(self, name: str, tensor: Tensor) -> Tensor:
+        """What a tensor holds, which is about to be written elsewhere if it can be put back."""
+        return tensor.data if self.undo is None else self.undo.renew(name, tensor)
 
 
 def gradients(model: nn.Module, value: Tensor) -> dict[str, Tensor]:
@@ -154,12 +162,15 @@ def update_average(average: dict[str, Tensor], state: Mapping[str, Tensor], shar
     Entries that are new, such as those of a new class, start as they are.
     """
     for name, now in state.items():
-        fresh = now.clone()
-        if name in average and now.is_floating_point():
-            old = average[name]
-            part = tuple(slice(size) for size in old.shape)
+        old = average.get(name)
+        if old is None or not now.is_floating_point():
+            average[name] = now.clone()
+        elif old.shape == now.shape:
+            average[name] = torch.lerp(now, old, share)
+        else:
+            fresh, part = now.clone(), tuple(slice(size) for size in old.shape)
             fresh[part] = torch.lerp(now[part], old, share)
-        average[name] = fresh
+            average[name] = fresh
 
 
 def one_cycle(optimizer: Optimizer, step: int, total: int) -> None:

@@ -16,6 +16,8 @@ from torch import Tensor
 Restore = Callable[[], None]
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
+SMALL = 1000  # tensors with fewer numbers are checked together
+
 
 class Stateful(Protocol):
     """What can be put back, saved and loaded."""
@@ -36,24 +38,34 @@ class Stateful(Protocol):
 class Undo:
     """The state of tensors before a transaction.
 
+    A tensor that is written as a whole gets new memory, and the old one is what is put back: no
+    copy is made.
+
     Attributes:
-        spare: memory for copies, by name, which is used again and again.
+        spare: memory by name, which is used again and again.
     """
 
     def __init__(self, spare: dict[str, Tensor]) -> None:
         self.spare = spare
-        self._whole: dict[str, tuple[Tensor, Tensor]] = {}
+        self._whole: dict[str, tuple[Tensor, Tensor]] = {}  # a tensor, and its memory before
         self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    @torch.no_grad()
-    def keep(self, name: str, tensor: Tensor) -> None:
-        """Copy a tensor that is about to change in place, if it has not been copied yet."""
+    def renew(self, name: str, tensor: Tensor) -> Tensor:
+        """Give a tensor other memory if it has not been kept yet; returns what it held."""
+        old = tensor.data
         if name not in self._whole:
-            copy = self.spare.get(name)
-            if copy is None or copy.shape != tensor.shape or copy.dtype != tensor.dtype:
-                copy = self.spare[name] = torch.empty_like(tensor, requires_grad=False)
-            copy.copy_(tensor)
-            self._whole[name] = (tensor, copy)
+            fresh = self._memory(name, old)
+            self._whole[name] = (tensor, old)
+            tensor.data = fresh
+        return old
+
+    def keep(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy tensors that others are about to change in place."""
+        if tensors:
+            copies = [self._memory(name, tensor) for name, tensor in tensors.items()]
+            torch._foreach_copy_(copies, list(tensors.values()))
+            kept = zip(tensors.values(), copies, strict=True)
+            self._whole.update(zip(tensors, kept, strict=True))
 
     @torch.no_grad()
     def keep_rows(self, tensor: Tensor, index: Tensor) -> None:
@@ -65,21 +77,36 @@ class Undo:
         """Put everything back."""
         for tensor, index, rows in reversed(self._rows):
             tensor[index] = rows
-        for tensor, copy in self._whole.values():
-            tensor.copy_(copy)
+        for tensor, before in self._whole.values():
+            tensor.data = before
+        self.spare.clear()
+
+    def commit(self) -> None:
+        """Let go of the state before; its memory serves the next transaction."""
+        for tensor, _, _ in self._rows:
+            tensor.grad = None
+        for name, (tensor, before) in self._whole.items():
+            tensor.grad = None
+            self.spare[name] = before
 
     def non_finite(self) -> str | None:
         """The name of a tensor that was kept and has become NaN or infinite, or None."""
-        changed: list[tuple[str, Tensor]] = [(n, t) for n, (t, _) in self._whole.items()]
-        changed += [("a weight", tensor[index]) for tensor, index, _ in self._rows]
-        wrong = (n for n, t in changed if t.is_floating_point() and not finite(t))
-        return next(wrong, None)
+        whole = self._whole.items()
+        changed = [(n, t.data) for n, (t, _) in whole if t.is_floating_point()]
+        changed += [("a weight", tensor.data[index]) for tensor, index, _ in self._rows]
+        parts = [t for _, t in changed if t.numel() >= SMALL]
+        small = [t for _, t in changed if t.numel() < SMALL]
+        if small:
+            parts.append(torch._C._nn.flatten_dense_tensors(small))
+        if math.isfinite(sum([part.sum().item() for part in parts])):
+            return None
+        return next((n for n, t in changed if not bool(t.isfinite().all())), None)
 
-
-def finite(tensor: Tensor) -> bool:
-    """Whether all numbers are finite: one pass, and a closer look only where the sum overflows."""
-    tensor = tensor.detach()
-    return math.isfinite(float(tensor.sum())) or bool(tensor.isfinite().all())
+    def _memory(self, name: str, like: Tensor) -> Tensor:
+        found = self.spare.pop(name, None)
+        if found is None or found.shape != like.shape or found.dtype != like.dtype:
+            return torch.empty_like(like, requires_grad=False)
+        return found
 
 
 def shallow(owner: Any) -> Restore:

@@ -179,6 +179,7 @@ def node_shapes(
     channels: tuple[int, ...],
     features: tuple[int, ...] | None,
     kernels: tuple[int, ...] | None,
+    pooled: bool = False,
 ) -> list[tuple[int, int]]:
     """C and F of the nodes before the first layer and after each."""
     for name, sizes in (("features", features), ("kernels", kernels)):
@@ -190,8 +191,9 @@ def node_shapes(
     if layer == "residual":
         return [before] * (len(channels) + 1)
     width = before[1]
-    if kernels is not None:  # each pools two neighboring features into one
-        features = tuple(width >> (n + 1) for n in range(len(channels)))
+    if kernels is not None:  # each pools two neighboring features into one, see BlockValues
+        most = len(channels) - pooled
+        features = tuple(width >> min(n + 1, most) for n in range(len(channels)))
     shapes = [before, *zip(channels, features or (width,) * len(channels), strict=True)]
     if min(f for _, f in shapes) < 1:
         raise ValueError(f"{len(channels)} layers need more than {width} features")
@@ -212,6 +214,7 @@ class BlockValues:
     dropout: float
     gain: float
     kernels: tuple[int, ...] | None
+    pooled: bool = False  # the head pools all that is left, so that the last convolution does not
 
     def __post_init__(self) -> None:
         """Reject unknown names."""
@@ -230,7 +233,8 @@ class BlockValues:
             )
         w: FeatureTransform | FeatureConvolution
         if self.kernels is not None:
-            w = FeatureConvolution(c, d, self.kernels[number], self.concatenate, self.planes)
+            kernel, circular = self.kernels[number], not self.pooled
+            w = FeatureConvolution(c, d, kernel, self.concatenate, self.planes, circular)
         else:
             bias = self.residual > 0
             w = FeatureTransform(c, f, d, g, self.concatenate, self.planes, bias)
@@ -239,9 +243,8 @@ class BlockValues:
                     w.weight.copy_(torch.eye(c * f).view_as(w.weight))
         last = number + 2 == len(shapes)
         activation = "none" if self.residual and last else self.activation
-        pool = self.kernels is not None
-        norm = self.norm
-        return TransformBlock(w, d, norm, activation, dropout, self.gain, pool, self.residual)
+        pool = self.kernels is not None and not (self.pooled and last)
+        return TransformBlock(w, d, self.norm, activation, dropout, self.gain, pool, self.residual)
 
 
 def fused_outputs(

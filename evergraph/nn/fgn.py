@@ -85,6 +85,8 @@ class FGN(nn.Module):
             their mean.
         encoder: see `nn.model.Encoder`.
         centered, sparse_gradient, pooled: see `nn.heads.Readout`; pooled needs dense features.
+            Convolutions before a pooled head have zeros beyond the ends, and the last one does not
+            pool, as is usual for signals.
 
     Example:
         >>> from evergraph.stream import node_continuum
@@ -156,10 +158,10 @@ class FGN(nn.Module):
         }  # fmt: skip
         planes = hops * edge_components if places is None else len(places)
         self.planes = 0 if message == "none" else planes
-        shapes = node_shapes(self.in_shape, layer, channels, features, kernels)
+        shapes = node_shapes(self.in_shape, layer, channels, features, kernels, pooled)
         values = BlockValues(
             layer, self.planes, message_scale, concatenate, residual, norm, activation, dropout,
-            gain, kernels,
+            gain, kernels, pooled,
         )  # fmt: skip
         self.blocks = nn.ModuleList(values.block(shapes, n) for n in range(len(channels)))
         self.attentions = nn.ModuleList()

@@ -187,7 +187,7 @@ class FeatureTransform(nn.Module):
 
 
 class FeatureConvolution(nn.Module):
-    """Eq. (8) with a band for W: the same numbers along its diagonals, around the end.
+    """Eq. (8) with a band for W: the same numbers along its diagonals.
 
     Features are moments in time, and what a movement means does not depend on when it begins.
 
@@ -197,6 +197,7 @@ class FeatureConvolution(nn.Module):
         kernel: how many moments W reaches over, an odd number.
         concatenate: keep the unpropagated features beside the propagated ones.
         planes: P, the number of adjacencies per channel.
+        circular: whether W goes on around the end; zeros lie there otherwise.
     """
 
     def __init__(
@@ -206,6 +207,7 @@ class FeatureConvolution(nn.Module):
         kernel: int,
         concatenate: bool = False,
         planes: int = 1,
+        circular: bool = True,
     ) -> None:
         super().__init__()
         self.concatenate = concatenate
@@ -214,7 +216,7 @@ class FeatureConvolution(nn.Module):
             out_channels,
             kernel,
             padding=kernel // 2,
-            padding_mode="circular",
+            padding_mode="circular" if circular else "zeros",
         )
 
     def forward(self, graph: Graph) -> Tensor:

@@ -1,4 +1,4 @@
-"""Train, learn and forget, disturbed at every system call that changes a file of the model."""
+"""Train, learn, forget and refit, disturbed at every system call that changes a model's file."""
 
 import shutil
 from collections import Counter
@@ -19,7 +19,7 @@ class Job:
 
     Args:
         scratch: a folder for this job.
-        name: train, learn or forget.
+        name: train, learn, forget or refit.
     """
 
     def __init__(self, scratch: Path, name: str) -> None:
@@ -31,12 +31,13 @@ class Job:
         (scratch / "data" / "nodes.csv").write_text("".join(["id,age,label\n", *rows]))
         self.start = scratch / "start"
         self.place = scratch / "place"
-        self.expected: dict[int, str] = {}
-        if name == "forget":
-            _work(lambda: kill_learn.learn(model, _guests(scratch), CHUNK), scratch / "said")
+        self.expected: list[tuple[str, int]] = []
+        before = {"forget": _guests(scratch), "refit": self.events}.get(name)
+        if before is not None:
+            _work(lambda: kill_learn.learn(model, before), scratch / "said")
         if name != "train":
             model.rename(self.start)
-        self.last = self._alone()
+        self._alone()
 
     def run(self) -> None:
         """The command, in a process of its own."""
@@ -44,25 +45,27 @@ class Job:
             kill_learn.learn(self.place, self.events, CHUNK, self.scratch / "acknowledged")
         elif self.name == "train":
             kill_learn.command("train", str(self.scratch / "data"), "--out", str(self.place))
+        elif self.name == "refit":
+            kill_learn.command("refit", str(self.place))
         else:
             kill_learn.command("forget", str(self.place), "--node", SECRET)
 
-    def _alone(self) -> int:
-        """Run it undisturbed, and note the digest at each position; returns the last one."""
+    def _alone(self) -> None:
+        """Run it undisturbed, and note the states between two transactions."""
         self.renew()
         if self.name != "train":
-            self._note()
+            self.expected.append(kill_learn.look(self.place))
         if self.name == "learn":
             lines = self.events.read_text().splitlines(keepends=True)
             for count in range(CHUNK, len(lines) + 1, CHUNK):
                 part = self.scratch / f"{count}.jsonl"
                 part.write_text("".join(lines[count - CHUNK : count]))
                 _work(lambda part=part: kill_learn.learn(self.place, part, CHUNK), self.said)
-                self._note()
+                self.expected.append(kill_learn.look(self.place))
         else:
-            assert _work(self.run, self.said) == 0
-            self._note()
-        return max(self.expected)
+            assert _work(self.run, self.said) == 0, self.said.read_text()
+            self.expected.append(kill_learn.look(self.place))
+        assert len(set(self.expected)) == len(self.expected)
 
     @property
     def said(self) -> Path:
@@ -74,10 +77,6 @@ class Job:
         (self.scratch / "acknowledged").write_text("0")
         if self.start.exists():
             shutil.copytree(self.start, self.place)
-
-    def _note(self) -> None:
-        digest, position = kill_learn.look(self.place)
-        self.expected[position] = digest
 
     def disturb(self, at: int, how: str) -> tuple[str | None, list[str]]:
         """Disturb the call of a number; its name, None if there are fewer, and what is wrong."""
@@ -102,21 +101,22 @@ class Job:
         """What is wrong with the folder that was left, and with the one after another run."""
         wrong = []
         if self.name != "train" or (self.place / "model.json").exists():
-            digest, position = kill_learn.look(self.place)
-            if self.expected.get(position) != digest:
+            found = kill_learn.look(self.place)
+            position = found[1]
+            if found not in self.expected:
                 wrong.append(f"another state at position {position}")
             if position < int((self.scratch / "acknowledged").read_text().split()[-1]):
                 wrong.append(f"acknowledged, but lost: only {position} events are there")
         if (code := _work(self.run, self.said)) and not self._was_done():
             wrong.append(f"exit code {code} afterwards: {self.said.read_text()[-500:]}")
         kill_learn.open_and_close(self.place)
-        allowed = {*kill_learn.FILES, "learner.safetensors.previous", ".unfinished"}
+        allowed = kill_learn.ALLOWED | {".unfinished"}
         if left := {file.name for file in self.place.iterdir()} - allowed:
             wrong.append(f"left {sorted(left)}")
         held = [f.name for f in self.place.iterdir() if SECRET.encode() in f.read_bytes()]
         if self.name == "forget" and held:
             wrong.append(f"the forgotten node is still in {held}")
-        if kill_learn.look(self.place) != (self.expected[self.last], self.last):
+        if kill_learn.look(self.place) != self.expected[-1]:
             wrong.append("another state in the end")
         return wrong
 

@@ -1,6 +1,6 @@
 """Kill `evergraph learn` with SIGKILL at random moments, resume it, compare with one left alone.
 
-python tests/cli/kill_learn.py 50
+python tests/cli/kill_learn.py 50 [both]
 python tests/cli/kill_learn.py 50 results/kill_learn.json   # and all of `aimed`, with the counts
 """
 
@@ -15,10 +15,13 @@ from pathlib import Path
 
 import traced
 
-FILES = [".graph.sqlite.lock", "graph.sqlite", "learner.safetensors", "model.json"]
+ALLOWED = {".graph.sqlite.lock", "graph.sqlite", "model.json"}
+ALLOWED |= {
+    f"{name}.safetensors{end}" for name in ("learner", "network") for end in ("", ".previous")
+}
 
 
-def prepare(folder: Path, events: int = 6000) -> tuple[Path, Path]:
+def prepare(folder: Path, events: int = 6000, learner: str = "exact") -> tuple[Path, Path]:
     """A model folder and a file of events: nodes, edges, late labels, corrections, deletions."""
     from evergraph.model import Model, Settings
 
@@ -31,7 +34,8 @@ def prepare(folder: Path, events: int = 6000) -> tuple[Path, Path]:
         "country": [chance.choice(("de", "fr", "it")) for _ in kinds],
         "label": ["abc"[kind] for kind in kinds],
     }
-    Model.train(folder / "model", nodes, settings=Settings(landmarks=16, held_out=40)).close()
+    settings = Settings(landmarks=16, held_out=40, learner=learner, memory=50)
+    Model.train(folder / "model", nodes, settings=settings).close()
     lines, known = [], list(nodes["id"])
     for number in range(events):
         kind, one = chance.random(), chance.choice(known)
@@ -90,9 +94,11 @@ def open_and_close(model: Path) -> None:
     Model.open(model).close()
 
 
-def trials(folder: Path, count: int, chance: random.Random, events: int = 6000) -> int:
+def trials(
+    folder: Path, count: int, chance: random.Random, events: int = 6000, learner: str = "exact"
+) -> int:
     """How many of the killed runs ended in another state, lost something or left files behind."""
-    model, path = prepare(folder, events)
+    model, path = prepare(folder, events, learner)
     alone, said, noted = (folder / name for name in ("alone", "said", "acknowledged"))
     shutil.copytree(model, alone)
     begin = time.monotonic()
@@ -113,9 +119,9 @@ def trials(folder: Path, count: int, chance: random.Random, events: int = 6000) 
         wrong = [] if kept >= told else [f"{told} were acknowledged, {kept} are there"]
         wrong += [] if kept % 100 == 0 else [f"half of a transaction: {kept}"]
         code = traced.end(traced.fork(lambda place=place: learn(place, path), said))
-        left = sorted(file.name for file in place.iterdir())
+        left = {file.name for file in place.iterdir()}
         wrong += [] if code == 0 else [f"exit code {code}: {said.read_text()}"]
-        wrong += [] if set(left) <= {*FILES, "learner.safetensors.previous"} else [f"left {left}"]
+        wrong += [f"left {left}"] if left - ALLOWED else []
         wrong += [] if look(place) == expected else ["another state"]
         print(f"{number + 1}: killed at {moment:.2f} s, {kept}: {wrong or 'the same'}", flush=True)
         failures += bool(wrong)
@@ -146,11 +152,11 @@ def two_writers(folder: Path, rounds: int) -> int:
     return failures
 
 
-def main(count: int, out: Path | None) -> int:
+def main(count: int, learner: str, out: Path | None) -> int:
     """Kill at random; with a file to write, do everything else that may happen too."""
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "random").mkdir()
-        bad = trials(Path(name) / "random", count, random.Random(0))
+        bad = trials(Path(name) / "random", count, random.Random(0), learner=learner)
         print(f"{count - bad} of {count} ended the same")
         if out is None:
             return bad
@@ -168,7 +174,7 @@ def main(count: int, out: Path | None) -> int:
         ]
         cells += [
             aimed.every_call(Path(name), job, how)
-            for job in ("learn", "forget", "train")
+            for job in ("learn", "forget", "train", "refit")
             for how in aimed.HOW
         ]
     config = {"random": count, "calls": "every one that changes a file", "ways": aimed.HOW}
@@ -179,4 +185,6 @@ def main(count: int, out: Path | None) -> int:
 
 if __name__ == "__main__":
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-    sys.exit(min(main(kills, Path(sys.argv[2]) if len(sys.argv) > 2 else None), 1))
+    more = sys.argv[2:]
+    out = Path(more[0]) if more and more[0].endswith(".json") else None
+    sys.exit(min(main(kills, "both" if more == ["both"] else "exact", out), 1))

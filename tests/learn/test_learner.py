@@ -128,7 +128,7 @@ def test_the_optimizer_remembers_across_growth(optimizer, data):
     held = learner.optimizer.state[key].clone()
     learner.task.meet(learner.model.head, third)
     weight = learner.model.head.weight
-    grown = learner.optimizer._kept(*key.split(":"), weight)
+    grown, _ = learner.optimizer._kept(*key.split(":"), weight)
     assert grown.shape == weight.shape
     assert learner.optimizer.state[key] is grown
     assert held.any()

@@ -186,7 +186,7 @@ class Standardize(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Standardize windows `(B, 2 S, C, F)` and arrange them."""
         mean, deviation = (p.repeat(INSTANTS, 1)[..., None] for p in (self.mean, self.deviation))
-        scaled: Tensor = (x - mean) / deviation
+        scaled: Tensor = (x - mean).div_(deviation)
         if self.training and self.augmentation is not None:
             scaled = self.augmentation(scaled)
         if self.arrangement == "flat":

@@ -307,9 +307,15 @@ def test_networks_without_a_graph_are_plain_stacks_of_layers():
         y = block.norm((y @ block.layer.weight.flatten(1).T).unsqueeze(-1))[0].relu().squeeze(-1)
     expected = y @ mlp.head.weight[0] + mlp.head.bias
     torch.testing.assert_close(mlp(as_batch(x)), expected)
-    z = cnn.embed(as_batch(x))
-    assert z.shape == (5, 1, 104, 2), "16 moments, halved three times"
-    pooled = torch.cat([z.mean(-1), z.amax(-1)], dim=-1).squeeze(1)
+    z = cnn.encoder(x).squeeze(1)
+    for number, block in enumerate(cnn.blocks):
+        band = block.layer.band
+        z = torch.nn.functional.conv1d(z, band.weight, band.bias, padding=2)  # zeros at the ends
+        z = block.norm(z)[0].relu()
+        z = z if number == 2 else torch.nn.functional.max_pool1d(z, 2)
+    assert z.shape == (5, 104, 4), "16 moments, halved twice: the head pools the rest"
+    torch.testing.assert_close(cnn.embed(as_batch(x)).squeeze(1), z)
+    pooled = torch.cat([z.mean(-1), z.amax(-1)], dim=-1)
     torch.testing.assert_close(cnn(as_batch(x)), pooled @ cnn.head.weight[0] + cnn.head.bias)
 
 
