@@ -100,7 +100,7 @@ class Database:
             db.executescript(f"BEGIN IMMEDIATE; {schema} {about} COMMIT;")
         (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise StoreError(f"{self.path} is damaged: {verdict}; restore it from a copy")
+            raise FileError(f"{self.path} is damaged: {verdict}; restore it from a copy")
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:

@@ -16,6 +16,7 @@ from scipy import sparse
 
 from evergraph.datasets.schema import Schema
 from evergraph.feature_graph.fixed_point import Floats, Ints, Rows
+from evergraph.graph.database import FileError
 from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
@@ -94,7 +95,10 @@ class State:
 
     def read_schema(self) -> None:
         """Take the schema of the store."""
-        self.schema = Schema.from_json(str(self.store.get("schema")))
+        text = self.store.get("schema")
+        if text is None:
+            raise FileError(f"{self.store.path} holds no model: restore it from a copy")
+        self.schema = Schema.from_json(str(text))
 
     def _follow(self) -> None:
         """A learner with the landmarks of now: base nodes, see `landmark_order`."""
@@ -199,7 +203,7 @@ class State:
         """Leave nothing of what was deleted in the files; `open` repeats it if it was killed."""
         self.store.purge()
         sums, network = self.path / LEARNER, self.path / NETWORK
-        for old in (sums, previous(sums), previous(network), damaged(network)):
+        for old in (sums, previous(sums), damaged(sums), previous(network), damaged(network)):
             old.unlink(missing_ok=True)
         self.save()
         with self.store.transaction():

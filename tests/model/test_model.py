@@ -1,6 +1,9 @@
 """The model folder: what happens to the graph, in any order, and what it answers."""
 
+import json
 import shutil
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -363,3 +366,73 @@ def test_interrupted_anywhere_memory_and_file_agree(tmp_path):
         shutil.rmtree(place)
         number += 1 + calls // 60
     assert len(states) == 2
+
+
+def _damage(statement):
+    def damage(folder):
+        with closing(sqlite3.connect(folder / "graph.sqlite")) as db:
+            db.execute(statement)
+            db.commit()
+
+    return damage
+
+
+def _settings(**changes):
+    def damage(folder):
+        values = json.loads((folder / "model.json").read_text())
+        values["settings"] |= changes
+        (folder / "model.json").write_text(json.dumps(values))
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "graph.sqlite").unlink(), "graph.sqlite is not there: restore it"),
+        (lambda f: (f / "graph.sqlite").write_bytes(b""), "holds no model: restore it|is empty"),
+        (_damage("DELETE FROM meta WHERE key = 'schema'"), "holds no model: restore it"),
+        (_damage("UPDATE meta SET value = 'x' WHERE key = 'position'"), "is damaged .*'x'"),
+        (_damage("UPDATE node SET cells = '{' WHERE id = 'p1'"), "is damaged .*Expecting"),
+        (_damage("DROP TABLE edge"), "no such table: edge"),
+        (_settings(hops="two"), "hops must be an integer of at least 1, got 'two'"),
+        (_settings(landmarks=2.5), "landmarks must be an integer of at least 0, got 2.5"),
+        (_settings(cap=0), "cap must be an integer of at least 1, got 0"),
+        (_settings(directed="no"), "directed must be true or false, got 'no'"),
+        (_settings(linear=["y"]), "blocks must be among"),
+        (_settings(unheard=1), "unheard"),
+    ],
+)
+@pytest.mark.parametrize("readonly", [True, False])
+def test_damaged_folders_are_told_in_a_line(model, tmp_path, damage, message, readonly):
+    model.close()
+    damage(tmp_path / "model")
+    files = {file.name for file in (tmp_path / "model").iterdir() if "sqlite-" not in file.name}
+    with pytest.raises(ValueError, match=message) as error:
+        evergraph.open(tmp_path / "model", readonly=readonly)
+    assert "\n" not in str(error.value)
+    left = {file.name for file in (tmp_path / "model").iterdir() if "sqlite-" not in file.name}
+    assert left == files
+
+
+def test_train_takes_the_place_of_what_a_crash_has_torn(tmp_path):
+    place = tmp_path / "model"
+    place.mkdir()
+    (place / ".unfinished").touch()
+    (place / "graph.sqlite").write_bytes(b"torn" * 2000)
+    (place / "mine.txt").write_text("precious")
+    with Model.train(place, *people(), settings=SMALL) as model:
+        assert len(model.graph) == 240
+    assert (place / "mine.txt").read_text() == "precious"
+    assert not (place / ".unfinished").exists()
+
+
+def test_damaged_sums_are_forgotten_too(model, tmp_path):
+    model.learn([{"type": "node", "id": "new", "age": 40, "label": "qqsecretqq"}])
+    model.save()
+    model.close()
+    (tmp_path / "model" / "learner.safetensors.damaged").write_bytes(b"qqsecretqq")
+    with evergraph.open(tmp_path / "model") as again:
+        again.forget(nodes=["new"])
+    held = [f.name for f in (tmp_path / "model").iterdir() if b"qqsecretqq" in f.read_bytes()]
+    assert held == []
