@@ -119,11 +119,16 @@ class Database:
             raise StoreError(f"{self.path} is closed: open it again")
         return self._db
 
+    def check_writable(self) -> None:
+        """Raise an error if nothing can be written: open for reading only, or closed."""
+        if self.readonly:
+            raise StoreError(f"{self.path} is open for reading only")
+        _ = self.connection
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """A block whose changes happen all, durably, when it ends, or not at all if it fails."""
-        if self.readonly:
-            raise StoreError(f"{self.path} is open for reading only")
+        self.check_writable()
         if self.active:
             raise StoreError("transactions cannot be nested: end the open one first")
         db = self.connection

@@ -345,6 +345,10 @@ class Store:
             _edge, self._file.read(" UNION ALL ".join(parts) + " ORDER BY source, target")
         )
 
+    def check_writable(self) -> None:
+        """Raise an error if nothing can be written: open for reading only, or closed."""
+        self._file.check_writable()
+
     def checkpoint(self) -> None:
         """Move the write-ahead log into the file and empty it."""
         self._file.checkpoint()

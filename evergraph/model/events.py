@@ -74,6 +74,9 @@ def forget(
     state: State, nodes: Sequence[Id], edges: Sequence[tuple[Id, Id]], labels: Sequence[Id]
 ) -> None:
     """Take nodes, edges or labels out; see `Model.forget`."""
+    for given in (nodes, labels, *edges):
+        if isinstance(given, str):
+            raise ValueError(f"ids must be a list, an edge a pair of them, got {given!r}")
     events = [Event("delete_label", 0, id=as_id(node)) for node in labels]
     events += [Event("delete_edge", 0, source=as_id(a), target=as_id(b)) for a, b in edges]
     events += [Event("delete_node", 0, id=as_id(node)) for node in nodes]
@@ -89,6 +92,8 @@ def forget(
 
 def _events(events: Iterable[Any], report: Report, file: str) -> Iterator[Event]:
     """Events as they are; dictionaries mean what they would mean as lines of a file."""
+    if isinstance(events, Mapping | str):
+        raise ValueError(f"events must be a list of them, got {shorten(events)}; write [event]")
     for line, event in enumerate(events, 1):
         if isinstance(event, Event):
             yield event
@@ -98,7 +103,10 @@ def _events(events: Iterable[Any], report: Report, file: str) -> Iterator[Event]
             rule, way_out, column = rest
             report.add(file, line, column, value, rule, way_out)
 
-        row = {name: plain(value) for name, value in event.items()}
+        if not isinstance(event, Mapping):
+            report.add(file, line, None, event, "an event must be a dictionary", "write its keys")
+            continue
+        row = {str(name): plain(value) for name, value in event.items()}
         if (found := event_of(row, line, complain)) is not None:
             yield found
 

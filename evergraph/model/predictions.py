@@ -14,7 +14,7 @@ from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.learn.solution import Solution
 from evergraph.model.state import State
-from evergraph.model.tables import Tables, as_id
+from evergraph.model.tables import Tables, as_id, plain
 
 ROWS = 4096  # nodes that are predicted at a time
 
@@ -41,6 +41,8 @@ def predict(
     state: State, nodes: Any, edges: Any, *, coverage: float = 0.9, id: str = "id"
 ) -> list[Prediction]:
     """What nodes are; see `Model.predict`."""
+    if not 0 < coverage <= 1:
+        raise ValueError(f"coverage must be above 0 and at most 1, got {coverage}")
     solution = solution_of(state)
     names = np.array(solution.classes, dtype=object)
     made: list[Prediction] = []
@@ -84,8 +86,11 @@ def _find(
     state: State, nodes: Any, edges: Any, id: str
 ) -> tuple[list[Id], NDArray[np.int64], GrowingGraph]:
     """Ids and slots of nodes; new ones are seen in a graph of their surroundings."""
-    graph = state.graph
-    if isinstance(nodes, list | tuple) and nodes and isinstance(nodes[0], Mapping):
+    graph, nodes = state.graph, plain(nodes)
+    kinds = {isinstance(n, Mapping) for n in nodes} if isinstance(nodes, list | tuple) else set()
+    if len(kinds) > 1:
+        raise ValueError("nodes must be all ids or all dictionaries, got both: ask for one kind")
+    if True in kinds:
         nodes = [{"id": f"row {at}", **node} for at, node in enumerate(nodes)]
     elif nodes is None or isinstance(nodes, list | tuple):
         nodes = None if nodes is None else [as_id(node) for node in nodes]

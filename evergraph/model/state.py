@@ -180,6 +180,7 @@ class State:
 
     def save(self) -> None:
         """Write the sums, so that the next `open` need not make them again, and the network."""
+        self.store.check_writable()
         self.settle()
         self.learner.refresh()
         arrays, values = self.learner.sums.arrays()

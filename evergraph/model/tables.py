@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from evergraph.datasets.fields import id_of
+from evergraph.checks import shorten
+from evergraph.datasets.fields import FieldError, id_of
 from evergraph.datasets.graph_tables import Edges, Nodes, read_edges, read_nodes
 from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
@@ -76,7 +77,10 @@ def _check_weights(part: Edges, report: Report) -> None:
 
 def as_id(value: Any) -> Id:
     """An id as tables and events have it."""
-    return id_of(plain(value))
+    try:
+        return id_of(plain(value))
+    except FieldError as error:
+        raise ValueError(f"{error.rule}, got {shorten(value)}; {error.way_out}") from None
 
 
 def plain(value: Any) -> Any:
