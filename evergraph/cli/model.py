@@ -123,7 +123,7 @@ def learn(
                 _learn_file(model, file, report, shown, stopped, start=start, **options)
                 for file, start in zip(files, places, strict=True)
             ]
-            model.save()
+            _save(model)
             found = {
                 "learned": sum(part["learned"] for part in parts),
                 "refused": report.count,
@@ -295,3 +295,11 @@ def _learn_file(
         if stopped():
             break
     return done
+
+
+def _save(model: Model) -> None:
+    """Save a model that has stored its events already."""
+    try:
+        model.save()
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{error}; all events are stored, nothing of them is lost") from error

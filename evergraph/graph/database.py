@@ -100,7 +100,7 @@ class Database:
             db.executescript(f"BEGIN IMMEDIATE; {schema} {about} COMMIT;")
         (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise StoreError(f"{self.path} is damaged: {verdict}; restore it from a copy")
+            raise FileError(f"{self.path} is damaged: {verdict}; restore it from a copy")
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
@@ -119,11 +119,16 @@ class Database:
             raise StoreError(f"{self.path} is closed: open it again")
         return self._db
 
+    def check_writable(self) -> None:
+        """Raise an error if nothing can be written: open for reading only, or closed."""
+        if self.readonly:
+            raise StoreError(f"{self.path} is open for reading only")
+        _ = self.connection
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """A block whose changes happen all, durably, when it ends, or not at all if it fails."""
-        if self.readonly:
-            raise StoreError(f"{self.path} is open for reading only")
+        self.check_writable()
         if self.active:
             raise StoreError("transactions cannot be nested: end the open one first")
         db = self.connection
@@ -219,10 +224,8 @@ def _way_out(error: Exception) -> str:
     text = str(error).lower()
     for words, advice in (
         (("full", "no space", "too large"), "free some space and repeat what failed"),
-        (
-            ("readonly", "read-only", "permission", "unable to open"),
-            "make file and folder writable",
-        ),
+        (("readonly", "read-only", "permission"), "make file and folder writable"),
+        (("unable to open",), "make file and folder writable, and free some space"),
         (("malformed", "not a database", "corrupt"), "restore it from a copy"),
         (("locked", "busy"), "wait for the other process"),
     ):

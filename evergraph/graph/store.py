@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from evergraph.checks import shorten
-from evergraph.graph.database import Database, StoreError
+from evergraph.graph.database import Database, FileError, StoreError
 from evergraph.graph.ids import Id, check_id, check_number, check_text
 
 VERSION = 2
+T = TypeVar("T")
 
 Value = str | bytes | int | float | None
 
@@ -121,7 +122,7 @@ class Store:
         self.path, self.readonly = Path(path), readonly
         self._file = Database(self.path, _SCHEMA, VERSION, readonly)
         try:
-            self._position = int(self.get("position"))  # type: ignore[arg-type]
+            self._position = self._stored_position()
             known = self.get("directed")
             if known is None and not readonly:
                 with self.transaction():
@@ -155,14 +156,29 @@ class Store:
                 self.set("position", self._position)
         except BaseException:
             self._position = before
+            with suppress(StoreError):  # an interrupt may come when all is in the file already
+                self._position = self._stored_position()
             raise
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """A block that reads the state of one moment, whatever another process writes."""
         with self._file.snapshot():
-            self._position = int(self.get("position"))  # type: ignore[arg-type]
+            self._position = self._stored_position()
             yield
+
+    def _stored_position(self) -> int:
+        return next(self._decoded(int, iter([self.get("position")])))
+
+    def _decoded(self, make: Callable[[Any], T], rows: Iterator[Any]) -> Iterator[T]:
+        """What rows of the file stand for."""
+        for row in rows:
+            try:
+                yield make(row)
+            except (ValueError, TypeError) as error:
+                raise FileError(
+                    f"{self.path} is damaged ({error}); restore it from a copy"
+                ) from error
 
     @property
     def position(self) -> int:
@@ -308,14 +324,14 @@ class Store:
 
     def nodes(self) -> Iterator[Node]:
         """All nodes in the order of their ids, integers first."""
-        return map(_node, self._file.read("SELECT * FROM node ORDER BY id"))
+        return self._decoded(_node, self._file.read("SELECT * FROM node ORDER BY id"))
 
     def bases(self, node: Id | None = None) -> Iterator[tuple[Id, dict[str, Any]]]:
         """Ids and cells of the nodes that were put as base, as they were then; or of one node."""
         sql = "SELECT id, iif(base = '', cells, base) FROM node WHERE base IS NOT NULL"
         one = () if node is None else (check_id(node),)
         found = self._file.read(f"{sql} {'AND id = ?' if one else ''} ORDER BY id", one)
-        return ((name, json.loads(cells)) for name, cells in found)
+        return self._decoded(lambda row: (row[0], json.loads(row[1])), found)
 
     def base_labels(self) -> Iterator[tuple[Id, str]]:
         """Ids and labels of base nodes, as they were then; a label that was deleted is gone."""
@@ -324,17 +340,25 @@ class Store:
 
     def edges(self) -> Iterator[Edge]:
         """All edges in the order of their ids; those that wait are not among them."""
-        return map(_edge, self._file.read("SELECT * FROM edge ORDER BY source, target"))
+        return self._decoded(_edge, self._file.read("SELECT * FROM edge ORDER BY source, target"))
 
     def waiting(self) -> Iterator[Edge]:
         """The edges that wait for a node."""
-        return map(_edge, self._file.read("SELECT * FROM waiting ORDER BY source, target"))
+        return self._decoded(
+            _edge, self._file.read("SELECT * FROM waiting ORDER BY source, target")
+        )
 
     def base_edges(self, base: bool = True) -> Iterator[Edge]:
         """Edges, waiting or not, that are as they were put as base; or those that are not."""
         kept = f"base IS {'NOT ' if base else ''}NULL"
         parts = (f"SELECT * FROM {table} WHERE {kept}" for table in ("edge", "waiting"))
-        return map(_edge, self._file.read(" UNION ALL ".join(parts) + " ORDER BY source, target"))
+        return self._decoded(
+            _edge, self._file.read(" UNION ALL ".join(parts) + " ORDER BY source, target")
+        )
+
+    def check_writable(self) -> None:
+        """Raise an error if nothing can be written: open for reading only, or closed."""
+        self._file.check_writable()
 
     def base_counts(self) -> list[int]:
         """How many edges, waiting or not, and labels of the base are left as they were."""

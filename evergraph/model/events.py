@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from evergraph.checks import shorten
 from evergraph.datasets.columns import from_rows
-from evergraph.datasets.events import KEYS, Event
-from evergraph.datasets.report import Report
+from evergraph.datasets.events import Event, event_of
+from evergraph.datasets.report import Problem, Report
 from evergraph.graph.database import FileError
 from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
@@ -16,6 +17,7 @@ from evergraph.graph.links import fixed_weight
 from evergraph.learn.network import Todo
 from evergraph.model.record import record, score
 from evergraph.model.state import State
+from evergraph.model.tables import as_id, plain
 
 FIELDS = ("type", "id", "source", "target", "label", "weight", "time")
 
@@ -31,10 +33,11 @@ def learn(
     """Take events in one transaction; see `Model.learn`."""
     own, store = Report() if report is None else report, state.store
     state.settle()
-    wanted = [e if isinstance(e, Event) else Event(line=0, **_event(e)) for e in events]
+    wanted = list(_events(events, own, file))
     rows = _encode(state, [e for e in wanted if e.type == "node"], own, file)
     right, seen = score(state, wanted)
     taken: list[tuple[Event, Any]] = []
+    before = store.position
     try:
         with store.transaction():
             for event in wanted:
@@ -45,24 +48,24 @@ def learn(
                 except FileError:
                     raise
                 except ValueError as error:
-                    own.add(file, event.line, None, event.type, str(error), "correct it")
+                    own.note(_refusal(event, error, file))
             if report is None:
                 own.check()
             if note is not None:
                 store.set(*note)
             record(store, right, seen)
             todo = _note(state, [event for event, _ in taken])
+        if state.network is not None and todo is not None:
+            state.network.todo = todo
+        _expect(state.graph, [event for event, _ in taken])
+        stale = [_apply(state.graph, e, rows.get(id(e)), found) for e, found in taken]
+        if any(stale):
+            state.load()
     except BaseException:
         state.read_schema()
+        if store.position != before:  # stored, but not all of it is in memory
+            state.reload()
         raise
-    if state.network is not None and todo is not None:
-        state.network.todo = todo
-    _expect(state.graph, [event for event, _ in taken])
-    stale = False
-    for event, found in taken:
-        stale |= _apply(state.graph, event, rows.get(id(event)), found)
-    if stale:
-        state.load()
     state.settle()
     return len(taken)
 
@@ -71,23 +74,48 @@ def forget(
     state: State, nodes: Sequence[Id], edges: Sequence[tuple[Id, Id]], labels: Sequence[Id]
 ) -> None:
     """Take nodes, edges or labels out; see `Model.forget`."""
-    events = [Event("delete_label", 0, id=node) for node in labels]
-    events += [Event("delete_edge", 0, source=a, target=b) for a, b in edges]
-    events += [Event("delete_node", 0, id=node) for node in nodes]
-    learn(state, events, note=("forgetting", "1"))
-    state.purge()
+    for given in (nodes, labels, *edges):
+        if isinstance(given, str):
+            raise ValueError(f"ids must be a list, an edge a pair of them, got {given!r}")
+    events = [Event("delete_label", 0, id=as_id(node)) for node in labels]
+    events += [Event("delete_edge", 0, source=as_id(a), target=as_id(b)) for a, b in edges]
+    events += [Event("delete_node", 0, id=as_id(node)) for node in nodes]
+    learn(state, events, note=("forgetting", "1"), file="forget")
+    try:
+        state.purge()
+    except (ValueError, OSError) as error:
+        raise FileError(
+            f"{error}; what was named is forgotten, but bytes of it are left in the files: the "
+            "next learn or forget removes them first"
+        ) from error
 
 
-def _event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an event that is given as a dictionary; what is no field is a cell."""
-    known = {name: event[name] for name in FIELDS if name in event}
-    cells = {name: value for name, value in event.items() if name not in FIELDS}
-    if known.get("type") not in KEYS:
-        raise ValueError(f"type must be one of {', '.join(KEYS)}, got {event.get('type')!r}")
-    missing = [name for name in KEYS[known["type"]] if known.get(name) is None]
-    if missing:
-        raise ValueError(f"an event of type {known['type']} needs {missing[0]}, got none")
-    return {**known, "cells": cells}
+def _events(events: Iterable[Any], report: Report, file: str) -> Iterator[Event]:
+    """Events as they are; dictionaries mean what they would mean as lines of a file."""
+    if isinstance(events, Mapping | str):
+        raise ValueError(f"events must be a list of them, got {shorten(events)}; write [event]")
+    for line, event in enumerate(events, 1):
+        if isinstance(event, Event):
+            yield event
+            continue
+
+        def complain(value: object, *rest: str, line: int = line) -> None:
+            rule, way_out, column = rest
+            report.add(file, line, column, value, rule, way_out)
+
+        if not isinstance(event, Mapping):
+            report.add(file, line, None, event, "an event must be a dictionary", "write its keys")
+            continue
+        row = {str(name): plain(value) for name, value in event.items()}
+        if (found := event_of(row, line, complain)) is not None:
+            yield found
+
+
+def _refusal(event: Event, error: ValueError, file: str) -> Problem:
+    """What the store says against an event."""
+    rule, _, value = str(error).partition(", got ")
+    named = {name: v for name in FIELDS if (v := getattr(event, name)) is not None}
+    return Problem(file, event.line or None, None, value or shorten(named), rule, "correct it")
 
 
 def _encode(state: State, nodes: Sequence[Event], report: Report, file: str) -> dict[int, Any]:
@@ -116,6 +144,8 @@ def _store(state: State, event: Event) -> Any:
     if event.type == "node":
         return store.put_node(node, event.cells, event.label, event.time)
     if event.type == "edge":
+        if isinstance(event.weight, list):
+            raise ValueError(f"the weight of an edge must be one number, got {event.weight}")
         if event.weight is not None and fixed_weight(event.weight, None) < 0:
             raise ValueError(f"a weight must be 0 or more, got {event.weight}")
         return store.put_edge(source, target, event.weight, event.time)
@@ -166,7 +196,7 @@ def _apply(graph: GrowingGraph, event: Event, row: Any, found: Any) -> bool:
         for edge in found:
             graph.put_edge(*edge)
     elif event.type == "edge":
-        if found:
+        if found and source != target:  # no node has an edge to itself
             graph.put_edge(source, target, event.weight, event.time)
     elif event.type == "delete_edge":
         if found:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from evergraph import __version__
-from evergraph.checks import check_one_of, check_positive
+from evergraph.checks import check_one_of
 from evergraph.datasets.schema import Schema
 from evergraph.feature_graph.fixed_point import Blocks
+from evergraph.graph.database import FileError
 from evergraph.graph.store import Store
+from evergraph.learn.checkpoint import write_file
 
 VERSION = 1
 GRAPH, SETTINGS, LEARNER = "graph.sqlite", "model.json", "learner.safetensors"
@@ -51,7 +53,15 @@ class Settings:
     def __post_init__(self) -> None:
         """Reject what is unknown."""
         check_one_of("learner", self.learner, LEARNERS)
-        check_positive(memory=self.memory)
+        least = {"hops": 1, "cap": 1, "memory": 1, "max_width": 0, "landmarks": 0, "held_out": 0}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not (whole and value >= lowest) and not (name == "cap" and value is None):
+                raise ValueError(f"{name} must be an integer of at least {lowest}, got {value!r}")
+        if not isinstance(self.directed, bool):
+            raise ValueError(f"directed must be true or false, got {self.directed!r}")
+        _ = self.blocks  # which must exist
 
     @property
     def blocks(self) -> Blocks:
@@ -84,9 +94,7 @@ def write_settings(path: Path, schema: Schema, settings: Settings, classes: Sequ
         "classes": list(classes),
         "columns": [{"name": column.name, "kind": column.kind} for column in schema.columns],
     }
-    fresh = path / f".{SETTINGS}"
-    fresh.write_text(json.dumps(values, indent=1))
-    fresh.replace(path / SETTINGS)
+    write_file(path / SETTINGS, json.dumps(values, indent=1).encode())
 
 
 def check_new(path: Path) -> None:
@@ -100,9 +108,15 @@ def check_new(path: Path) -> None:
 def new_folder(path: Path) -> Iterator[None]:
     """Make a folder, and take it away again if the block fails; a mark tells what was killed."""
     there, mark = path.exists(), path / UNFINISHED
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"cannot make {path} ({error.strerror}); free some space, or choose another path"
+        ) from error
     if mark.exists() and (path / GRAPH).exists():
-        Store(path / GRAPH).close()  # an error if it is being made right now
+        with suppress(FileError):  # damaged: it goes anyway
+            Store(path / GRAPH).close()  # an error if it is being made right now
     try:
         mark.touch()
         _empty(path)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from evergraph.datasets.events import Event
 from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
+from evergraph.graph.database import FileError
 from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
@@ -95,6 +96,8 @@ class Model:
         """Open a model folder; nothing else is needed."""
         path = Path(path)
         settings = read_settings(path)
+        if not (path / GRAPH).is_file():
+            raise FileError(f"{path / GRAPH} is not there: restore it from a copy")
         store = Store(path / GRAPH, readonly=readonly)
         try:
             with store.snapshot():
@@ -235,7 +238,7 @@ class Model:
 
     def predict_proba(self, nodes: Any = None, edges: Any = None) -> NDArray[np.float64]:
         """Probabilities of the classes, `(n, K)`, in the order of `classes`."""
-        solution = self.state.learner.solution()
+        solution = predictions.solution_of(self.state)
         parts = [likely for *_, likely in predictions.parts_of(self.state, nodes, edges)]
         return np.concatenate([np.zeros((0, len(solution.classes))), *parts])
 

@@ -16,6 +16,7 @@ from scipy import sparse
 
 from evergraph.datasets.schema import Schema
 from evergraph.feature_graph.fixed_point import Floats, Ints, Rows
+from evergraph.graph.database import FileError
 from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
@@ -58,12 +59,17 @@ class State:
     landmarks: set[Id]
     learner: ExactLearner
     scorer: tuple[int, Solution] | None
+    network: NetworkLearner | None
 
     def __init__(self, path: Path, store: Store, settings: Settings) -> None:
         self.path, self.store, self.settings = path, store, settings
         self._anew = False  # whether the store does not know the network yet
+        self.reload()
+
+    def reload(self) -> None:
+        """Make all that is in memory from the files, whatever an interrupt has left of it."""
         self.load()
-        self.network = None if settings.learner == "exact" else self._wake()
+        self.network = None if self.settings.learner == "exact" else self._wake()
 
     def load(self) -> None:
         """Build the graph of the store, and the learner that follows it."""
@@ -89,7 +95,10 @@ class State:
 
     def read_schema(self) -> None:
         """Take the schema of the store."""
-        self.schema = Schema.from_json(str(self.store.get("schema")))
+        text = self.store.get("schema")
+        if text is None:
+            raise FileError(f"{self.store.path} holds no model: restore it from a copy")
+        self.schema = Schema.from_json(str(text))
 
     def _follow(self) -> None:
         """A learner with the landmarks of now: base nodes, see `landmark_order`."""
@@ -171,6 +180,7 @@ class State:
 
     def save(self) -> None:
         """Write the sums, so that the next `open` need not make them again, and the network."""
+        self.store.check_writable()
         self.settle()
         self.learner.refresh()
         arrays, values = self.learner.sums.arrays()
@@ -194,7 +204,7 @@ class State:
         """Leave nothing of what was deleted in the files; `open` repeats it if it was killed."""
         self.store.purge()
         sums, network = self.path / LEARNER, self.path / NETWORK
-        for old in (sums, previous(sums), previous(network), damaged(network)):
+        for old in (sums, previous(sums), damaged(sums), previous(network), damaged(network)):
             old.unlink(missing_ok=True)
         self.save()
         with self.store.transaction():

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from evergraph.checks import shorten
+from evergraph.datasets.fields import FieldError, id_of
 from evergraph.datasets.graph_tables import Edges, Nodes, read_edges, read_nodes
 from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
+from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
 from evergraph.model.schemas import check_columns
 
@@ -70,3 +73,16 @@ def _check_weights(part: Edges, report: Report) -> None:
     for row in np.flatnonzero(part.weights < 0).tolist():
         rule, value = "a weight must be 0 or more", float(part.weights[row])
         part.chunk.complain(report, row, "weight", value, rule, "correct it")
+
+
+def as_id(value: Any) -> Id:
+    """An id as tables and events have it."""
+    try:
+        return id_of(plain(value))
+    except FieldError as error:
+        raise ValueError(f"{error.rule}, got {shorten(value)}; {error.way_out}") from None
+
+
+def plain(value: Any) -> Any:
+    """A value without the types of numpy."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value

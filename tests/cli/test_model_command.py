@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 
+import aimed
 import kill_learn
 import numpy as np
 import pyarrow.parquet as parquet
 import pytest
+import traced
 
 EVERGRAPH = [sys.executable, "-m", "evergraph"]
 CLASSES = ("admin", "buyer", "guest", "seller", "writer")
@@ -215,6 +217,27 @@ def test_a_resumed_file_continues_where_it_ended(model, tmp_path, made):
 
 def test_killed_at_random_moments_it_ends_the_same(tmp_path):
     assert kill_learn.trials(tmp_path, 5, random.Random(1), 1500) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "step"),
+    [
+        ("learn", "kill", 13), ("learn", "power", 11), ("learn", "full", 13),
+        ("forget", "tear", 17), ("forget", "broken", 19), ("train", "power", 5),
+        ("refit", "kill", 11),
+    ],
+)  # fmt: skip
+def test_disturbed_inside_its_commits_it_ends_the_same(tmp_path, name, how, step):
+    """Each call that changes a file has its turn in `make crash`."""
+    if not traced.allowed(tmp_path):
+        pytest.skip("tracing needs Linux on x86-64, and the right to trace children")
+    found = aimed.every_call(tmp_path, name, how, step)
+    assert not found["failures"]
+    assert sum(found["outcomes"].values()) > 3
+
+
+def test_two_writers_at_once_learn_a_file_once(tmp_path):
+    assert kill_learn.two_writers(tmp_path, 2) == 0
 
 
 def test_a_network_that_is_killed_ends_with_the_same_bits(tmp_path):

@@ -89,7 +89,7 @@ def test_the_setting_chooses_who_tells_probabilities(tmp_path):
 def test_unknown_learners_are_refused(tmp_path):
     with pytest.raises(ValueError, match="learner must be one of exact, network, both, got 'tree'"):
         Settings(learner="tree")
-    with pytest.raises(ValueError, match="memory must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="memory must be an integer of at least 1, got 0"):
         Settings(memory=0)
     train(tmp_path / "model").close()
     file = tmp_path / "model" / "model.json"
