@@ -143,6 +143,7 @@ def every_call(scratch: Path, name: str, how: str, step: int = 1) -> dict[str, A
             survived[call] += 1
         at += step
     shutil.rmtree(job.scratch)
+    print(f"{name}, {how}: {sum(survived.values())} calls, {len(failures)} failures", flush=True)
     return {"kind": f"{name}: {how}", "outcomes": dict(survived), "failures": failures}
 
 
