@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check slow bench paper action matching kill faults fuzz format clean help
+.PHONY: run test check slow bench paper action matching kill crash faults fuzz format clean help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -52,6 +52,10 @@ KILLS ?= 10
 kill: $(READY)  ## kill runs, lessons and learn at random moments, repeat them, compare; KILLS=60 for more
 	$(BIN)/python tests/cli/kill_and_resume.py $(KILLS)
 	$(BIN)/python tests/cli/kill_learn.py $(KILLS)
+	$(BIN)/python tests/cli/kill_learn.py $(KILLS) both
+
+crash: $(READY) ## kill train, learn, forget, refit at every write, fill the disk there; counts to results/
+	$(BIN)/python tests/cli/kill_learn.py 50 results/kill_learn.json
 
 faults: $(READY) ## raise at every call inside observe, save and load; counts to results/
 	$(BIN)/python -m tests.faults.count results/faults.json

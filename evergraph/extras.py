@@ -9,7 +9,6 @@ PURPOSES = {
     "matching": "image matching",
     "adalam": "the AdaLAM baseline",
     "action": "the ExtraTrees baseline",
-    "tables": "reading Parquet files",
 }
 PACKAGES = {"cv2": "OpenCV", "skimage": "scikit-image", "sklearn": "scikit-learn"}
 

@@ -69,6 +69,7 @@ ORDER = {
         ["learner", "sums"],
         ["methods", "solution"],
         ["exact"],
+        ["network"],
     ],
     "learn/methods": [["analytic", "consolidation", "distillation", "gem", "replay"]],
     "testing": [["faults", "others", "spoiled"], ["learner"]],
@@ -79,13 +80,13 @@ ORDER = {
         ["search"],
     ],
     "datasets": [
-        ["catalog", "convert", "folder", "formats", "generate", "planetoid"],
+        ["catalog", "convert", "formats", "generate", "planetoid"],
         ["fetch", "blocks", "report", "sums"],
         ["columns"],
         ["cells", "csv_blocks", "jsonl_blocks"],
         ["fields", "objects", "tables", "vectors"],
         ["encoding", "events", "graph_tables"],
-        ["infer"],
+        ["folder", "infer"],
         ["schema"],
     ],
     "apps": [["action", "matching"]],
@@ -104,7 +105,21 @@ ORDER = {
         ["matcher", "sources"],
         ["train"],
     ],
-    "cli": [["console", "event_files"], ["action", "learn", "match", "model"], ["tune"]],
+    "model": [
+        ["folder", "schemas"],
+        ["state", "tables"],
+        ["predictions", "merging"],
+        ["record"],
+        ["events"],
+        ["model"],
+        ["classifier"],
+    ],
+    "cli": [
+        ["console", "data_tables", "event_files"],
+        ["model_output"],
+        ["action", "learn", "match", "model"],
+        ["tune"],
+    ],
 }
 # The lower half never prints, seeds globally or chooses a device; only checkpoints touch files.
 LOWER_HALF = ("graph", "stream", "feature_graph", "nn", "learn", "evaluate")

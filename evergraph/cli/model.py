@@ -1,19 +1,15 @@
-"""The commands of the model folder: train, learn, predict, forget, inspect."""
+"""The commands of the model folder: train, learn, predict, forget, refit, inspect."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.console import Group
-from rich.table import Table
 from typer.core import TyperCommand
 
 from evergraph.cli.console import (
@@ -27,16 +23,21 @@ from evergraph.cli.console import (
     table_of,
     written,
 )
+from evergraph.cli.data_tables import tables_of
 from evergraph.cli.event_files import EventFile
+from evergraph.cli.model_output import as_text, complain, counts, overview, record, state, write
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from evergraph.datasets.report import Problem, Report
-    from evergraph.model import Model, Prediction
+    from evergraph.datasets.report import Report
+    from evergraph.model import Model
 
 Folder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder made by `train`.")]
-COLUMNS = ("id", "class", "probability", "novelty")
+Kinds = Annotated[
+    Path | None, typer.Option("--schema", help="A file of kinds, as `inspect --schema` prints it.")
+]
+WEIGHTS = "The weights of the network keep the influence of what is forgotten."
 IdColumn = Annotated[str, typer.Option("--id", help="The column of ids in the table of nodes.")]
 
 
@@ -49,35 +50,43 @@ def train(
         ),
     ],
     out: Annotated[Path, written("The model folder to make.", folder=True)],
-    schema: Annotated[
-        Path | None, typer.Option(help="Kinds of columns, as --schema-out wrote and you edited.")
-    ] = None,
+    schema: Kinds = None,
     schema_out: Annotated[
         Path | None, written("Write the kinds of columns to this file, to be edited.")
     ] = None,
     id: IdColumn = "id",
+    learner: Annotated[
+        str,
+        typer.Option(
+            help="Who tells classes: `exact` (the closed form), `network` (FGN with replay), or "
+            "`both` (the mean of the two)."
+        ),
+    ] = "exact",
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a model folder from tables, and print what the columns were taken for.
 
     Numbers are standardized, categories and words hashed, dates read, gaps filled; edges to nodes
-    that are not there wait for them. All complaints about the tables come at once.
+    that are not there wait for them. All complaints about the tables come at once. In a table with
+    a column `split`, labels of test and val are not learned: accuracy on them is printed.
     """
     from evergraph.datasets.schema import Schema
-    from evergraph.model import Model
+    from evergraph.model import Model, Settings
+    from evergraph.model.schemas import read_schema
 
     with complaints(), progress(as_json) as shown:
-        given = None if schema is None else Schema(Schema.from_json(_text(schema)).columns)
+        settings = Settings(learner=cast(Any, learner))
+        given = None if schema is None else read_schema(schema)
         task = shown.add_task(f"reading {data}", total=None)
-        nodes, edges = _tables(data, data_root, lambda what: shown.update(task, description=what))
+        nodes, edges = tables_of(data, data_root, lambda what: shown.update(task, description=what))
         shown.update(task, description=f"learning {data}")
-        with Model.train(out, nodes, edges, schema=given, id=id) as model:
+        with Model.train(out, nodes, edges, schema=given, settings=settings, id=id) as model:
             found = {"model": str(out), **model.inspect()}
             if schema_out is not None:
                 schema_out.parent.mkdir(parents=True, exist_ok=True)
                 schema_out.write_text(Schema(model.schema.columns).to_json())
-    publish(found, as_json, None, lambda: _overview(found))
+    publish(found, as_json, None, lambda: overview(found))
 
 
 def learn(
@@ -103,7 +112,7 @@ def learn(
     """
     from evergraph.datasets.report import Report
 
-    report = Report(None if as_json else _complain)
+    report = Report(None if as_json else complain)
     options = {"size": chunk, "format": format}
     hint = "All that was learned is saved: continue with --resume."
     with complaints(hint), signals() as stopped:
@@ -114,13 +123,13 @@ def learn(
                 _learn_file(model, file, report, shown, stopped, start=start, **options)
                 for file, start in zip(files, places, strict=True)
             ]
-            model.save()
+            _save(model)
             found = {
                 "learned": sum(part["learned"] for part in parts),
                 "refused": report.count,
                 "files": parts,
                 "problems": [asdict(problem) for problem in report.problems],
-                **_state(model),
+                **state(model),
             }
         if stopped():
             raise KeyboardInterrupt
@@ -163,11 +172,11 @@ def predict(
         with _open(folder, readonly=True) as model:
             found = model.predict(nodes, edges, id=id)
         if out is not None:
-            _write(found, out, kind)
+            write(found, out, kind)
         if as_json:
-            typer.echo(json.dumps([_record(one) for one in found], indent=1))
+            typer.echo(json.dumps([record(one) for one in found], indent=1))
         elif out is None:
-            sys.stdout.write(_as_text(found, kind))
+            sys.stdout.write(as_text(found, kind))
         else:
             remark(f"{len(found):,} predictions are in {out}", err=True)
 
@@ -184,7 +193,8 @@ def forget(
     """Take nodes, edges or labels out of a model, with all their traces; all of them or none.
 
     Afterwards the model is what it would be without them, and the files hold no byte of them. An
-    id that is written as an integer is one, as in tables. Options may be repeated.
+    id that is written as an integer is one, as in tables. Options may be repeated. Of a network,
+    the weights keep the influence of what is forgotten; what it remembers is made anew.
     """
     from evergraph.datasets.fields import id_of
 
@@ -195,9 +205,13 @@ def forget(
             raise ValueError("nothing to forget: give --node ID, --edge A B or --label ID")
         with _open(folder) as model:
             model.forget(nodes, edges, labels)
-            counts = {"nodes": len(nodes), "edges": len(edges), "labels": len(labels)}
-            found = {"forgotten": counts, **_state(model)}
-    publish(found, as_json, None, lambda: _counts(f"{folder}, without them", found))
+            gone = {"nodes": len(nodes), "edges": len(edges), "labels": len(labels)}
+            found = {"forgotten": gone, **state(model)}
+            if model.state.network is not None:
+                found["warning"] = WEIGHTS
+    publish(found, as_json, None, lambda: counts(f"{folder}, without them", found))
+    if "warning" in found and not as_json:
+        remark(found["warning"], style="yellow")
 
 
 class Pairs(TyperCommand):
@@ -215,11 +229,37 @@ class Pairs(TyperCommand):
         return super().parse_args(ctx, joined)
 
 
-def inspect(folder: Folder, as_json: AsJson = False) -> None:
+def refit(folder: Folder, schema: Kinds = None, as_json: AsJson = False) -> None:
+    """Take statistics of columns and landmarks again, over all nodes that are there now.
+
+    Afterwards the model is what `train` makes of its graph. --schema changes kinds of columns.
+    """
+    from evergraph.model.schemas import read_schema
+
+    with complaints():
+        given = None if schema is None else read_schema(schema)
+        with _open(folder) as model:
+            model.refit(given)
+            found = {"model": str(folder), **model.inspect()}
+    publish(found, as_json, None, lambda: overview(found))
+
+
+def inspect(
+    folder: Folder,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print only the kinds of columns, as a file to edit.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show what a model holds: counts, classes, schema, accuracy over time, digest."""
+    from evergraph.datasets.schema import Schema
+
     with complaints(), _open(folder, readonly=True) as model:
+        if schema:
+            sys.stdout.write(Schema(model.schema.columns).to_json())
+            return
         found = {"model": str(folder), **model.inspect()}
-    publish(found, as_json, None, lambda: _overview(found))
+    publish(found, as_json, None, lambda: overview(found))
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -229,37 +269,6 @@ def _open(folder: Path, readonly: bool = False) -> Model:
     from evergraph.model import Model
 
     return Model.open(folder, readonly=readonly)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); check its name and rights") from error
-
-
-def _tables(data: str, root: Path | None, say: Callable[[str], None]) -> tuple[Any, Any]:
-    """The nodes and the edges of a folder or of a data set."""
-    from evergraph.datasets import load
-    from evergraph.datasets.objects import dataset_tables
-
-    if Path(data).is_dir():
-        return _file(Path(data), "nodes"), _file(Path(data), "edges", optional=True)
-    return dataset_tables(load(data, root, progress=lambda what, _: say(what)))
-
-
-def _file(folder: Path, name: str, optional: bool = False) -> Path | None:
-    """The one file of a folder that holds a table."""
-    from evergraph.datasets.tables import FORMATS, format_of
-
-    files = sorted(path for path in folder.glob(f"{name}.*") if format_of(path))
-    if len(files) == 1:
-        return files[0]
-    if optional and not files:
-        return None
-    known = ", ".join(f"{name}{ending}" for ending in FORMATS)
-    got = ", ".join(path.name for path in files) or "none"
-    raise ValueError(f"{folder} must have one of {known}, got {got}")
 
 
 def _learn_file(
@@ -288,78 +297,9 @@ def _learn_file(
     return done
 
 
-# -- printing and writing -----------------------------------------------------------------------
-
-
-def _complain(problem: Problem) -> None:
-    typer.echo(f"Refused: {problem}", err=True)
-
-
-def _state(model: Model) -> dict[str, Any]:
-    """What all commands that change a model tell about it."""
-    return {
-        "nodes": len(model.graph),
-        "edges": model.graph.num_edges,
-        "labels": sum(model.graph.classes.values()),
-        "classes": model.graph.classes,
-        "position": model.store.position,
-        "digest": model.digest(),
-    }
-
-
-def _overview(found: dict[str, Any]) -> Group:
-    """Counts, classes and schema as tables."""
-    schema = [tuple(line.values()) for line in found["schema"]]
-    columns = ("column", "kind", "places", "scaling")
-    classes = [(name, f"{count:,}") for name, count in found["classes"].items()]
-    return Group(
-        table_of("Columns", columns, schema, left=2),
-        table_of("Classes", ("class", "labels"), classes),
-        _counts(found["model"], found),
-    )
-
-
-def _counts(title: str, found: dict[str, Any]) -> Table:
-    names = ("nodes", "edges", "waiting_edges", "labels", "position")
-    rows = [(name.replace("_", " "), f"{found[name]:,}") for name in names if name in found]
-    accuracy = found.get("prequential_accuracy")
-    if accuracy is not None:
-        rows.append(("accuracy of late labels", f"{accuracy:.3f}"))
-    return table_of(title, ("", "count"), rows, caption=f"digest {found['digest'][:16]}")
-
-
-def _record(one: Prediction) -> dict[str, Any]:
-    values = {"probability": one.probability, "novelty": one.novelty}
-    return {"id": one.id, "class": one.label, **values}
-
-
-def _as_text(found: Sequence[Prediction], kind: str) -> str:
-    """Predictions as CSV or JSONL."""
-    if kind == "jsonl":
-        return "".join(json.dumps(_record(one), ensure_ascii=False) + "\n" for one in found)
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(COLUMNS)
-    rows.writerows(_record(one).values() for one in found)
-    return text.getvalue()
-
-
-def _write(found: Sequence[Prediction], out: Path, kind: str) -> None:
-    """Write predictions as a whole; ids of both types become texts in Parquet."""
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
-    fresh = out.with_name(f".{out.name}.part")
+def _save(model: Model) -> None:
+    """Save a model that has stored its events already."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if kind == "parquet":
-            columns = [[_record(one)[name] for one in found] for name in COLUMNS]
-            if not all(isinstance(name, int) for name in columns[0]):
-                columns[0] = [str(name) for name in columns[0]]
-            parquet.write_table(pa.table(dict(zip(COLUMNS, columns, strict=True))), fresh)
-        else:
-            fresh.write_text(_as_text(found, kind))
-        fresh.replace(out)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise OSError(f"{out} cannot be written: {error}; make room for it") from error
+        model.save()
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{error}; all events are stored, nothing of them is lost") from error

@@ -261,10 +261,10 @@ def _fast_numbers(array: pa.Array) -> Floats | None:
     return values if inside == len(array) - array.null_count else None
 
 
-def parse_number(text: str) -> float | None:
+def parse_number(text: str, limit: float = LIMIT) -> float | None:
     """The number that a text stands for, or None."""
     value = float(text) if _NUMBER.fullmatch(text) else math.inf
-    return value if abs(value) <= LIMIT else None
+    return value if abs(value) <= limit else None
 
 
 def _fast_moments(array: pa.Array) -> Floats | None:

@@ -67,13 +67,17 @@ def _header(
 ) -> list[str] | None:
     try:
         text = record.decode()
-        (names,) = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        names, *others = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     except UnicodeDecodeError:
         report.add(file, line, None, record, *NOT_UTF8)
         return None
     except (csv.Error, ValueError) as error:
         rule = f"a CSV file must begin with a line of column names ({error})"
         report.add(file, line, None, record, rule, "correct the quotes")
+        return None
+    if others:
+        rule = "lines must end with a line feed, alone or after a carriage return"
+        report.add(file, line, None, record, rule, "save the file with Unix or Windows line ends")
         return None
     names = [name.strip() for name in names]
     before = report.count

@@ -231,7 +231,7 @@ def _in_lists(
     events: list[Event] = []
     told = done = Position(lines.line, lines.offset)
     for line, row in records:
-        event = None if row is None else _event(row, line, lines)
+        event = None if row is None else event_of(row, line, lines.complain)
         if stop and lines.report.count:
             break
         done = Position(lines.line, lines.offset)
@@ -254,11 +254,17 @@ _CONVERT: Mapping[str, Callable[[object], Any]] = {
 }
 
 
-def _event(row: dict[str, Any], line: int, lines: _Lines) -> Event | None:
-    """The event of a record, or None and complaints about each of its keys."""
+def event_of(row: Mapping[str, Any], line: int, complain: Callable[..., None]) -> Event | None:
+    """The event of a record, or None and complaints about each of its keys.
+
+    Args:
+        row: keys and values, as a line of an event file holds them.
+        line: where it stands.
+        complain: called with value, rule, way out and key.
+    """
     kind = row.get("type")
     if not isinstance(kind, str) or kind not in KEYS:
-        lines.complain(kind, f"the type must be one of {', '.join(KEYS)}", "correct it", "type")
+        complain(kind, f"the type must be one of {', '.join(KEYS)}", "correct it", "type")
         return None
     needed, optional = KEYS[kind], _OPTIONAL.get(kind, ())
     fields: dict[str, Any] = {}
@@ -266,7 +272,7 @@ def _event(row: dict[str, Any], line: int, lines: _Lines) -> Event | None:
     good = True
     for name in needed:
         if row.get(name) is None:
-            lines.complain(None, f"an event of type {kind} needs it", "add it", name)
+            complain(None, f"an event of type {kind} needs it", "add it", name)
             good = False
     for name, value in row.items():
         try:
@@ -274,14 +280,14 @@ def _event(row: dict[str, Any], line: int, lines: _Lines) -> Event | None:
                 fields[name] = None if value is None else _CONVERT[name](value)
             elif kind == "node" and name != "type":
                 cells[name] = _cell(value)
-            elif name != "type":
+            elif name != "type" and value is not None:
                 allowed = ", ".join(("type", *needed, *optional))
                 raise FieldError(f"an event of type {kind} has {allowed} only", "leave the key out")
         except FieldError as error:
-            lines.complain(value, error.rule, error.way_out, name)
+            complain(value, error.rule, error.way_out, name)
             good = False
     if good and kind == "label" and fields["label"] is None:
-        lines.complain(row["label"], "a label must not be empty", "write delete_label", "label")
+        complain(row["label"], "a label must not be empty", "write delete_label", "label")
         return None
     return Event(kind, line, cells=cells, **fields) if good else None
 

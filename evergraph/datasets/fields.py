@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,18 @@ MAX_LABEL = 10**6
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _SMALL = "^(0|-?[1-9][0-9]{0,17})$"  # integers that fit into 64 bits for sure
 _SPLITS = {"train": "train", "test": "test", "val": "valid", "valid": "valid"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large labels that are numbers, times and weights may be."""
+
+    label: float = MAX_LABEL
+    time: float = LIMIT
+    weight: float = MAX_WEIGHT
+
+
+USUAL = Limits()
 
 
 class FieldError(ValueError):
@@ -64,7 +77,7 @@ def id_of(value: object) -> Id:
     return text
 
 
-def label_of(value: object) -> str | None:
+def label_of(value: object, limits: Limits = USUAL) -> str | None:
     """The name of a class; None, and an empty text, for unknown.
 
     Example:
@@ -76,8 +89,8 @@ def label_of(value: object) -> str | None:
     if value is None or value != value or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, int | float):
-        if not abs(value) < MAX_LABEL:
-            rule = f"a label that is a number must be below {MAX_LABEL:,}"
+        if not abs(value) < limits.label:
+            rule = f"a label that is a number must be below {limits.label:,}"
             raise FieldError(rule, "number the classes from 0, or give their names as text")
         value = text_of_float(value) if isinstance(value, float) else str(value)
     if not isinstance(value, str):
@@ -85,37 +98,37 @@ def label_of(value: object) -> str | None:
     return _name(value, "a label")
 
 
-def time_of(value: object) -> float | None:
+def time_of(value: object, limits: Limits = USUAL) -> float | None:
     """A time as a number; ISO dates count in days since 1970.
 
     Example:
         >>> time_of(3), time_of("1970-01-02T12:00"), time_of("")
         (3.0, 1.5, None)
     """
-    number = _number_of(value)
+    number = _number_of(value, limits.time)
     if number is None and isinstance(value, str) and value.strip():
         moment = parse_moment(value.strip())
         if moment is None:
             raise FieldError("a time must be a number or an ISO date", "write it as 2024-05-31")
         return moment / DAY
-    if number is not None and not abs(number) <= LIMIT:
-        raise FieldError(f"a time must lie within ±{LIMIT:.2g}", "count it in a larger unit")
+    if number is not None and not abs(number) <= limits.time:
+        raise FieldError(f"a time must lie within ±{limits.time:.2g}", "count it in a larger unit")
     return number
 
 
-def weight_of(value: object) -> float | list[float] | None:
+def weight_of(value: object, limits: Limits = USUAL) -> float | list[float] | None:
     """The weight of an edge, a number or a list of numbers; None if there is none."""
     if isinstance(value, list | tuple):
-        return [_one_weight(part) for part in value]
+        return [_one_weight(part, limits.weight) for part in value]
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
-    return _one_weight(value)
+    return _one_weight(value, limits.weight)
 
 
-def _one_weight(value: object) -> float:
-    number = _number_of(value)
-    if number is None or not abs(number) <= MAX_WEIGHT:
-        rule = f"a weight must be a number from -{MAX_WEIGHT} to {MAX_WEIGHT}"
+def _one_weight(value: object, limit: float) -> float:
+    number = _number_of(value, limit)
+    if number is None or not abs(number) <= limit:
+        rule = f"a weight must be a number from -{limit:.5g} to {limit:.5g}"
         raise FieldError(rule, "scale the weights")
     return number
 
@@ -132,10 +145,10 @@ def split_of(value: object) -> str | None:
     return _SPLITS[text]
 
 
-def _number_of(value: object) -> float | None:
+def _number_of(value: object, limit: float) -> float | None:
     """A number, None for what is missing or no number at all."""
     if isinstance(value, str):
-        return parse_number(value.strip())
+        return parse_number(value.strip(), max(limit, LIMIT))
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             return None if value != value else float(value)

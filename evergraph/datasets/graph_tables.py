@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 
 from evergraph.datasets.columns import Chunk
 from evergraph.datasets.fields import (
+    USUAL,
     KnownIds,
+    Limits,
     column_of_floats,
     column_of_ids,
     columns_of_ends,
@@ -24,10 +27,8 @@ from evergraph.datasets.fields import (
     weight_of,
 )
 from evergraph.datasets.report import Report
-from evergraph.datasets.sums import LIMIT
 from evergraph.datasets.tables import name_of, read_tables
 from evergraph.graph.ids import Id
-from evergraph.graph.links import MAX_WEIGHT
 
 Floats = NDArray[np.float64]
 _OWN = ("label", "time", "split")
@@ -92,7 +93,12 @@ def _known(times: Floats | None, size: int) -> list[float | None]:
 
 
 def read_nodes(
-    source: Any, report: Report | None = None, *, id: str = "id", format: str | None = None
+    source: Any,
+    report: Report | None = None,
+    *,
+    id: str = "id",
+    format: str | None = None,
+    limits: Limits = USUAL,
 ) -> Iterator[Nodes]:
     """The nodes of a table, chunk by chunk; rows that are complained about are left out.
 
@@ -101,6 +107,7 @@ def read_nodes(
         report: collects complaints; without it, all are raised after the last chunk.
         id: the column of ids, which must be there and be unique.
         format: as in `read_tables`.
+        limits: how large labels and times may be.
     """
     own = Report() if report is None else report
     seen: set[Any] = set()
@@ -111,8 +118,8 @@ def read_nodes(
         bad: set[int] = set()
         ids = _ids(chunk, id, own, bad)
         _find_repeated(chunk, id, ids, seen, own, bad)
-        labels = _labels(chunk, own, bad)
-        times = _times(chunk, own, bad)
+        labels = _labels(chunk, own, bad, limits)
+        times = _times(chunk, own, bad, limits)
         present = "split" in chunk.table.column_names
         splits = each(chunk, "split", split_of, own, bad) if present else None
         kept = _kept(chunk, bad)
@@ -137,6 +144,7 @@ def read_edges(
     *,
     ends: tuple[str, str] = ("source", "target"),
     format: str | None = None,
+    limits: Limits = USUAL,
     among: Sequence[Id] | None = None,
 ) -> Iterator[Edges]:
     """The edges of a table, chunk by chunk; rows that are complained about are left out.
@@ -149,10 +157,12 @@ def read_edges(
         report: collects complaints; without it, all are raised after the last chunk.
         ends: the columns of ids.
         format: as in `read_tables`.
+        limits: how large weights and times may be.
         among: distinct ids that most ends are, which saves time; others are read all the same.
     """
     own = Report() if report is None else report
     known = None if among is None else KnownIds(among)
+    usual: set[str] = {*ends, "weight", "time"}
     for chunk in read_tables(source, own, format=format):
         if not _has(chunk, ends, own):
             break
@@ -160,10 +170,12 @@ def read_edges(
         sources, targets = _ends(chunk, ends, known, own, bad)
         names = [name for name in chunk.table.column_names if _WEIGHT.fullmatch(name)]
         for name in chunk.table.column_names:
-            if name not in (*ends, "weight", "time", *names):
+            if name not in usual and name not in names:
                 rule = f"a table of edges has {', '.join(ends)}, weight and time"
                 own.add(chunk.file, None, name, name, rule, "leave the column out")
-        weights, times = _weights(chunk, names, own, bad), _times(chunk, own, bad)
+                usual.add(name)  # one complaint is enough
+        weights = _weights(chunk, names, own, bad, limits)
+        times = _times(chunk, own, bad, limits)
         kept = _kept(chunk, bad)
         yield Edges(
             _pick(sources, kept),
@@ -218,40 +230,43 @@ def _find_repeated(
         repeated.add(node)
 
 
-def _labels(chunk: Chunk, report: Report, bad: set[int]) -> list[str | None] | None:
+def _labels(chunk: Chunk, report: Report, bad: set[int], limits: Limits) -> list[str | None] | None:
     if "label" not in chunk.table.column_names:
         return None
-    return each(chunk, "label", label_of, report, bad)
+    return each(chunk, "label", partial(label_of, limits=limits), report, bad)
 
 
-def _times(chunk: Chunk, report: Report, bad: set[int]) -> Floats | None:
+def _times(chunk: Chunk, report: Report, bad: set[int], limits: Limits) -> Floats | None:
     if "time" not in chunk.table.column_names:
         return None
-    times = column_of_floats(chunk.table.column("time"), LIMIT)
+    times = column_of_floats(chunk.table.column("time"), limits.time)
     if times is None:
-        found = each(chunk, "time", time_of, report, bad)
+        found = each(chunk, "time", partial(time_of, limits=limits), report, bad)
         times = np.array([np.nan if time is None else time for time in found], dtype=np.float64)
     return times
 
 
-def _weights(chunk: Chunk, parts: list[str], report: Report, bad: set[int]) -> Floats | None:
+def _weights(
+    chunk: Chunk, parts: list[str], report: Report, bad: set[int], limits: Limits
+) -> Floats | None:
     names = chunk.table.column_names
     if not parts:
-        return _weight(chunk, "weight", report, bad) if "weight" in names else None
+        return _weight(chunk, "weight", report, bad, limits) if "weight" in names else None
     expected = [f"weight{part}" for part in range(len(parts))]
     if "weight" in names or set(parts) != set(expected):
         rule = "weights are one column weight, or weight0, weight1, ... without gaps"
         report.add(chunk.file, None, "weight", ", ".join(parts), rule, "rename the columns")
         return None
-    columns = [_weight(chunk, name, report, bad) for name in expected]
-    return np.stack([column.reshape(chunk.num_rows, -1)[:, 0] for column in columns], axis=1)
+    columns = [_weight(chunk, name, report, bad, limits) for name in expected]
+    first = [column if column.ndim == 1 else column[:, 0] for column in columns]
+    return np.stack(first, axis=1)
 
 
-def _weight(chunk: Chunk, name: str, report: Report, bad: set[int]) -> Floats:
-    weights = column_of_floats(chunk.table.column(name), MAX_WEIGHT)
+def _weight(chunk: Chunk, name: str, report: Report, bad: set[int], limits: Limits) -> Floats:
+    weights = column_of_floats(chunk.table.column(name), limits.weight)
     if weights is not None:
         return weights
-    found = each(chunk, name, weight_of, report, bad)
+    found = each(chunk, name, partial(weight_of, limits=limits), report, bad)
     widths = {len(weight) for weight in found if isinstance(weight, list)}
     if not widths:
         return np.array([1.0 if weight is None else weight for weight in found], dtype=np.float64)

@@ -28,7 +28,7 @@ class Database:
     Args:
         path: the file; made if it is not there.
         schema: the statements that make its tables.
-        version: the version of the tables; files of later versions are refused.
+        version: the version of the tables; files of other versions are refused.
         readonly: whether to open an existing file for reading only.
     """
 
@@ -79,6 +79,11 @@ class Database:
         (found,) = db.execute("PRAGMA user_version").fetchone()
         if (objects or application) and application != APPLICATION:
             raise StoreError(f"{self.path} is a database of another program: choose another path")
+        if application and found < version:
+            raise StoreError(
+                f"{self.path} has version {found}, and this evergraph knows version {version}: "
+                "make it again"
+            )
         if found > version:
             raise StoreError(
                 f"{self.path} has version {found}, and this evergraph knows versions up to "
@@ -95,7 +100,7 @@ class Database:
             db.executescript(f"BEGIN IMMEDIATE; {schema} {about} COMMIT;")
         (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise StoreError(f"{self.path} is damaged: {verdict}; restore it from a copy")
+            raise FileError(f"{self.path} is damaged: {verdict}; restore it from a copy")
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
@@ -114,11 +119,16 @@ class Database:
             raise StoreError(f"{self.path} is closed: open it again")
         return self._db
 
+    def check_writable(self) -> None:
+        """Raise an error if nothing can be written: open for reading only, or closed."""
+        if self.readonly:
+            raise StoreError(f"{self.path} is open for reading only")
+        _ = self.connection
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """A block whose changes happen all, durably, when it ends, or not at all if it fails."""
-        if self.readonly:
-            raise StoreError(f"{self.path} is open for reading only")
+        self.check_writable()
         if self.active:
             raise StoreError("transactions cannot be nested: end the open one first")
         db = self.connection
@@ -214,10 +224,8 @@ def _way_out(error: Exception) -> str:
     text = str(error).lower()
     for words, advice in (
         (("full", "no space", "too large"), "free some space and repeat what failed"),
-        (
-            ("readonly", "read-only", "permission", "unable to open"),
-            "make file and folder writable",
-        ),
+        (("readonly", "read-only", "permission"), "make file and folder writable"),
+        (("unable to open",), "make file and folder writable, and free some space"),
         (("malformed", "not a database", "corrupt"), "restore it from a copy"),
         (("locked", "busy"), "wait for the other process"),
     ):

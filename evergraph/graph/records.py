@@ -67,12 +67,12 @@ def weight_value(weight: Any) -> float | str | None:
 
 def node_of(row: tuple[Any, ...]) -> Node:
     """The node of a row of the table."""
-    node, cells, label, position, time, _ = row
+    node, cells, label, position, time, *_ = row
     return Node(node, json.loads(cells), label, position, time)
 
 
 def edge_of(row: tuple[Any, ...]) -> Edge:
     """The edge of a row of the table."""
-    source, target, weight, time = row
+    source, target, weight, time, *_ = row
     vector = tuple(json.loads(weight)) if isinstance(weight, str) else weight
     return Edge(source, target, vector, time)

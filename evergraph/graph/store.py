@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from evergraph.checks import shorten
-from evergraph.graph.database import Database, StoreError
+from evergraph.graph.database import Database, FileError, StoreError
 from evergraph.graph.ids import Id, check_id, check_text
 from evergraph.graph.records import (
     Edge,
@@ -22,44 +22,57 @@ from evergraph.graph.records import (
     weight_value,
 )
 
-VERSION = 1
+VERSION = 2
+T = TypeVar("T")
 
 Value = str | bytes | int | float | None
 
 # Ids have no declared type, so that 7 and '7' are two ids.
-_EDGES = "source NOT NULL, target NOT NULL, weight, time REAL, PRIMARY KEY (source, target)"
+_EDGES = """
+    source NOT NULL, target NOT NULL, weight, time REAL, base INTEGER,
+    PRIMARY KEY (source, target)
+"""
 _SCHEMA = f"""
 CREATE TABLE node (
     id NOT NULL PRIMARY KEY, cells TEXT NOT NULL, label TEXT, label_position INTEGER, time REAL,
-    base TEXT
+    base TEXT, base_label TEXT
 ) WITHOUT ROWID;
 CREATE TABLE edge ({_EDGES}) WITHOUT ROWID;
 CREATE TABLE waiting ({_EDGES}) WITHOUT ROWID;
 CREATE INDEX edge_target ON edge (target);
 CREATE INDEX waiting_target ON waiting (target);
+CREATE TABLE held_back (id NOT NULL PRIMARY KEY, split TEXT NOT NULL, label TEXT) WITHOUT ROWID;
 CREATE TABLE meta (key TEXT NOT NULL PRIMARY KEY, value) WITHOUT ROWID;
 INSERT INTO meta VALUES ('position', 0);
 """
 _BOTH = "EXISTS (SELECT 1 FROM node WHERE id = {}) AND EXISTS (SELECT 1 FROM node WHERE id = {})"
 _PUT_NODE = """
-INSERT INTO node VALUES (?1, ?2, ?3, iif(?3 IS NULL, NULL, ?5), ?4, ?6)
+INSERT INTO node
+VALUES (?1, ?2, ?3, iif(?3 IS NULL, NULL, ?5), ?4, ?6, iif(?6 IS NULL, NULL, ?3))
 ON CONFLICT DO UPDATE SET
     base = iif(excluded.base IS NULL AND base = '' AND cells <> excluded.cells, cells,
                coalesce(excluded.base, base)),
+    base_label = coalesce(excluded.base_label, base_label),
     cells = excluded.cells,
     label_position = iif(excluded.label IS NULL OR excluded.label = label,
                          label_position, excluded.label_position),
     label = coalesce(excluded.label, label), time = coalesce(excluded.time, time)
 """
 _PUT_LABEL = """
-UPDATE node SET label_position = iif(label IS ?2, label_position, ?3), label = ?2 WHERE id = ?1
+UPDATE node SET label_position = iif(label IS ?2, label_position, ?3), label = ?2,
+    base_label = iif(?2 IS NULL, NULL, base_label)
+WHERE id = ?1
 """
 _PUT_EDGE = f"""
-INSERT INTO {{}} SELECT ?1, ?2, ?3, ?4 WHERE {{}} ({_BOTH.format("?1", "?2")})
+INSERT INTO {{}} SELECT ?1, ?2, ?3, ?4, ?5 WHERE {{}} ({_BOTH.format("?1", "?2")})
 ON CONFLICT DO UPDATE SET
+    base = iif(coalesce(excluded.weight, weight) IS weight
+               AND coalesce(excluded.time, time) IS time,
+               coalesce(excluded.base, base), excluded.base),
     weight = coalesce(excluded.weight, weight), time = coalesce(excluded.time, time)
 """
 _RELEASED = _BOTH.format("source", "target")
+_SHOW = "DELETE FROM held_back WHERE id = ?1"
 _OF_EDGE = "WHERE source = ?1 AND target = ?2"
 _OF_NODE = "WHERE source = ?1 OR target = ?1"
 
@@ -97,10 +110,10 @@ class Store:
     def __init__(
         self, path: Path | str, *, directed: bool | None = None, readonly: bool = False
     ) -> None:
-        self.path = Path(path)
+        self.path, self.readonly = Path(path), readonly
         self._file = Database(self.path, _SCHEMA, VERSION, readonly)
         try:
-            self._position = int(self.get("position"))  # type: ignore[arg-type]
+            self._position = self._stored_position()
             known = self.get("directed")
             if known is None and not readonly:
                 with self.transaction():
@@ -134,14 +147,29 @@ class Store:
                 self.set("position", self._position)
         except BaseException:
             self._position = before
+            with suppress(StoreError):  # an interrupt may come when all is in the file already
+                self._position = self._stored_position()
             raise
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """A block that reads the state of one moment, whatever another process writes."""
         with self._file.snapshot():
-            self._position = int(self.get("position"))  # type: ignore[arg-type]
+            self._position = self._stored_position()
             yield
+
+    def _stored_position(self) -> int:
+        return next(self._decoded(int, iter([self.get("position")])))
+
+    def _decoded(self, make: Callable[[Any], T], rows: Iterator[Any]) -> Iterator[T]:
+        """What rows of the file stand for."""
+        for row in rows:
+            try:
+                yield make(row)
+            except (ValueError, TypeError) as error:
+                raise FileError(
+                    f"{self.path} is damaged ({error}); restore it from a copy"
+                ) from error
 
     @property
     def position(self) -> int:
@@ -184,7 +212,8 @@ class Store:
     ) -> list[Edge]:
         """Put many nodes, given as id, cells, label and time; returns the released edges.
 
-        With `base`, their cells of now are kept for `bases`, whatever replaces them later.
+        With `base`, their cells and labels of now are kept for `bases` and `base_labels`, whatever
+        replaces them later.
         """
         first, mark = self._position, "" if base else None
         values = [(*node_values(*node), first + at, mark) for at, node in enumerate(nodes)]
@@ -206,7 +235,25 @@ class Store:
         position = None if label is None else self._position
         if not self._file.write(_PUT_LABEL, (check_id(node), label, position)):
             raise StoreError(f"the store has no node {shorten(node)}: put it first")
+        if label is None:
+            self._file.write(_SHOW, (node,))
         self._position += 1
+
+    def hold_back(self, labels: Iterable[tuple[Id, str, str | None]]) -> None:
+        """Keep labels apart, given as id, split and label; deleting node or label deletes them."""
+        values = [(check_id(node), split, label) for node, split, label in labels]
+        self._file.write_all("INSERT OR REPLACE INTO held_back VALUES (?, ?, ?)", values)
+
+    def held_back(self) -> Iterator[tuple[Id, str, str | None]]:
+        """Id, split and label of what is held back: of nodes that have no other label by now."""
+        sql = "SELECT h.* FROM held_back h JOIN node USING (id) WHERE node.label IS NULL"
+        return self._file.read(f"{sql} ORDER BY id")
+
+    def rebase(self) -> None:
+        """Take all nodes, labels and edges as base, as they are now."""
+        self._file.write("UPDATE node SET base = '', base_label = label")
+        for table in ("edge", "waiting"):
+            self._file.write(f"UPDATE {table} SET base = 1")
 
     def delete_node(self, node: Id) -> None:
         """Delete a node and all its edges, waiting ones too; an error if it is not there."""
@@ -215,6 +262,7 @@ class Store:
             raise StoreError(f"the store has no node {shorten(node)}")
         for table in ("edge", "waiting"):
             self._file.write(f"DELETE FROM {table} {_OF_NODE}", values)
+        self._file.write(_SHOW, values)
         self._position += 1
 
     def put_edge(
@@ -223,10 +271,16 @@ class Store:
         """Add an edge or replace its weight and time (if given); False if it has to wait."""
         return not self.put_edges([(source, target, weight, time)])
 
-    def put_edges(self, edges: Iterable[tuple[Id, Id, Any, float | None]]) -> int:
-        """Put many edges, given as source, target, weight and time; returns how many wait."""
+    def put_edges(
+        self, edges: Iterable[tuple[Id, Id, Any, float | None]], *, base: bool = False
+    ) -> int:
+        """Put many edges, given as source, target, weight and time; returns how many wait.
+
+        With `base`, they are among `base_edges` until they are changed or deleted.
+        """
+        mark = 1 if base else None
         values = [
-            (*self._pair(source, target), weight_value(weight), time_value(time))
+            (*self._pair(source, target), weight_value(weight), time_value(time), mark)
             for source, target, weight, time in edges
         ]
         proper = [edge for edge in values if edge[0] != edge[1]]
@@ -237,13 +291,14 @@ class Store:
         self._position += len(values)
         return waiting
 
-    def delete_edge(self, source: Id, target: Id) -> None:
-        """Delete an edge, waiting or not; an error if it is not there."""
+    def delete_edge(self, source: Id, target: Id) -> bool:
+        """Delete an edge, False if it had to wait; an error if it is not there."""
         pair = self._pair(source, target)
-        tables = ("edge", "waiting")
-        if not sum(self._file.write(f"DELETE FROM {table} {_OF_EDGE}", pair) for table in tables):
+        there = self._file.write(f"DELETE FROM edge {_OF_EDGE}", pair)
+        if not there and not self._file.write(f"DELETE FROM waiting {_OF_EDGE}", pair):
             raise StoreError(f"the store has no edge from {shorten(source)} to {shorten(target)}")
         self._position += 1
+        return bool(there)
 
     def _pair(self, source: Id, target: Id) -> tuple[Id, Id]:
         """The ends of an edge as they are stored: undirected ones in the order of SQLite."""
@@ -260,22 +315,48 @@ class Store:
 
     def nodes(self) -> Iterator[Node]:
         """All nodes in the order of their ids, integers first."""
-        return map(node_of, self._file.read("SELECT * FROM node ORDER BY id"))
+        return self._decoded(node_of, self._file.read("SELECT * FROM node ORDER BY id"))
 
     def bases(self, node: Id | None = None) -> Iterator[tuple[Id, dict[str, Any]]]:
         """Ids and cells of the nodes that were put as base, as they were then; or of one node."""
         sql = "SELECT id, iif(base = '', cells, base) FROM node WHERE base IS NOT NULL"
         one = () if node is None else (check_id(node),)
         found = self._file.read(f"{sql} {'AND id = ?' if one else ''} ORDER BY id", one)
-        return ((name, json.loads(cells)) for name, cells in found)
+        return self._decoded(lambda row: (row[0], json.loads(row[1])), found)
+
+    def base_labels(self) -> Iterator[tuple[Id, str]]:
+        """Ids and labels of base nodes, as they were then; a label that was deleted is gone."""
+        sql = "SELECT id, base_label FROM node WHERE base_label IS NOT NULL ORDER BY id"
+        return self._file.read(sql)
 
     def edges(self) -> Iterator[Edge]:
         """All edges in the order of their ids; those that wait are not among them."""
-        return map(edge_of, self._file.read("SELECT * FROM edge ORDER BY source, target"))
+        return self._decoded(edge_of, self._file.read("SELECT * FROM edge ORDER BY source, target"))
 
     def waiting(self) -> Iterator[Edge]:
         """The edges that wait for a node."""
-        return map(edge_of, self._file.read("SELECT * FROM waiting ORDER BY source, target"))
+        return self._decoded(
+            edge_of, self._file.read("SELECT * FROM waiting ORDER BY source, target")
+        )
+
+    def base_edges(self, base: bool = True) -> Iterator[Edge]:
+        """Edges, waiting or not, that are as they were put as base; or those that are not."""
+        kept = f"base IS {'NOT ' if base else ''}NULL"
+        parts = (f"SELECT * FROM {table} WHERE {kept}" for table in ("edge", "waiting"))
+        return self._decoded(
+            edge_of, self._file.read(" UNION ALL ".join(parts) + " ORDER BY source, target")
+        )
+
+    def check_writable(self) -> None:
+        """Raise an error if nothing can be written: open for reading only, or closed."""
+        self._file.check_writable()
+
+    def base_counts(self) -> list[int]:
+        """How many edges, waiting or not, and labels of the base are left as they were."""
+        places = (("edge", "base"), ("waiting", "base"), ("node", "base_label"))
+        found = (self._file.read(f"SELECT count({mark}) FROM {table}") for table, mark in places)
+        edges, waiting, labels = (next(rows)[0] for rows in found)
+        return [edges + waiting, labels]
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the file and empty it."""

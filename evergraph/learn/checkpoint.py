@@ -104,6 +104,19 @@ def write_checkpoint(
         _under_way.difference_update((beside, kept))
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file as a whole: after a power failure too, it is the old one or the new one."""
+    fresh = path.with_name(f".{path.name}")
+    try:
+        _write(fresh, content)
+        fresh.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        raise OSError(
+            f"{path} could not be written ({error.strerror}); make room, and repeat what failed"
+        ) from error
+
+
 def _write(path: Path, content: bytes) -> None:
     with path.open("wb") as file:
         file.write(content)

@@ -90,14 +90,18 @@ class ExactLearner:
         self.graph, self.choice, self._landmarks = graph, choice, landmarks
         self.held_out = held_out
         self.embedding = Embedding(blocks, graph.num_features, graph.hops, landmarks)
+        self._start()
+        graph.before = self.before
+
+    def _start(self) -> None:
+        """Know nothing; the next refresh brings everything in."""
         self.sums = Sums(self.embedding.size)
         self._inside: set[int] = set()  # slots whose rows are in the sums
-        self._changed = set(graph.slots().tolist())  # slots that may have to come in
+        self._changed = set(self.graph.slots().tolist())  # slots that may have to come in
         self._eligible: dict[int, int] = {}  # keys of labelled slots that may be held out
         self._ranked: list[tuple[int, int]] = []  # the same as sorted pairs of key and slot
         self._held: set[int] = set()  # slots that were held out at the last refresh
         self._solved: Solution | None = None
-        graph.before = self.before
 
     def rows(self, slots: Ints, graph: GrowingGraph | None = None) -> Floats:
         """Rows `(n, D)` of nodes as they are now, in this graph or another."""
@@ -110,17 +114,25 @@ class ExactLearner:
     def before(self, slots: Ints) -> None:
         """Take out of the sums what is about to change."""
         changing = slots.tolist()
-        self._put(sorted(self._inside.intersection(changing)), -1)
+        try:
+            self._put(sorted(self._inside.intersection(changing)), -1)
+        except BaseException:
+            self._start()
+            raise
         self._changed.update(changing)
         self._solved = None
 
     def refresh(self) -> None:
         """Bring into the sums what is missing, as it is now."""
-        labelled = self._note_labels()
-        held = {slot for _, slot in self._ranked[: self.held_out]}
-        self._put(sorted(held & self._inside), -1)
-        coming = (labelled | self._held & self._eligible.keys()) - held - self._inside
-        self._put(sorted(coming), 1)
+        try:
+            labelled = self._note_labels()
+            held = {slot for _, slot in self._ranked[: self.held_out]}
+            self._put(sorted(held & self._inside), -1)
+            coming = (labelled | self._held & self._eligible.keys()) - held - self._inside
+            self._put(sorted(coming), 1)
+        except BaseException:  # half of it may be in the sums
+            self._start()
+            raise
         self._changed, self._held = set(), held
 
     def restore(self, sums: Sums) -> None:
@@ -188,6 +200,20 @@ class ExactLearner:
     def solution(self) -> Solution:
         """The classifier of now; solved again only if the graph has changed."""
         if self._solved is None:
-            held = self.holdout()
-            self._solved = Solution(self.sums, self.embedding, held, self.choice)
+            sums, held = self._shared(self.holdout())
+            self._solved = Solution(sums, self.embedding, held, self.choice)
         return self._solved
+
+    def _shared(self, held: Holdout) -> tuple[Sums, Holdout]:
+        """What solves and what is held out, with classes that are held out whole among the first.
+
+        Which these are follows from the sums and the holdout, so that the digest covers it.
+        """
+        alone = np.array([name not in self.sums.counts for name in held.labels], dtype=np.bool_)
+        if not alone.any():
+            return self.sums, held
+        sums = Sums(self.embedding.size)
+        sums.merge(self.sums)
+        labels = np.array(held.labels, dtype=object)
+        sums.add(held.rows[alone], labels[alone].tolist())
+        return sums, Holdout(held.rows[~alone], labels[~alone].tolist(), held.chooses[~alone])

@@ -13,6 +13,7 @@ from evergraph.checks import check_one_of
 from evergraph.feature_graph import Neighborhoods
 from evergraph.graph.neighbors import Features
 from evergraph.graph.rows import SparseRows
+from evergraph.noise import generator
 
 Attention = Literal["softmax", "gate"]
 ATTENTIONS: tuple[str, ...] = get_args(Attention)
@@ -74,9 +75,9 @@ class FeatureAttention(nn.Module):
 
 
 def uniform(fan_in: int, fan_out: int) -> Tensor:
-    """Weights to start from, `(fan_in, fan_out)`, between ±1/√fan_in."""
+    """Weights to start from, `(fan_in, fan_out)`, between ±1/√fan_in; see `noise.draw_from`."""
     bound = 1 / math.sqrt(max(fan_in, 1))
-    return torch.empty(fan_in, fan_out).uniform_(-bound, bound)
+    return torch.empty(fan_in, fan_out).uniform_(-bound, bound, generator=generator())
 
 
 def _inner(features: Features, vector: Tensor) -> Tensor:

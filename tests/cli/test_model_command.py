@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 
+import aimed
 import kill_learn
 import numpy as np
 import pyarrow.parquet as parquet
 import pytest
+import traced
 
 EVERGRAPH = [sys.executable, "-m", "evergraph"]
 CLASSES = ("admin", "buyer", "guest", "seller", "writer")
@@ -126,9 +128,42 @@ def test_train_takes_names_schemas_and_other_id_columns(tmp_path):
     assert other["digest"] != same["digest"]
     found = from_json("train", "generated", "--out", tmp_path / "named")
     assert found["nodes"] == 2000
+    counts = found["held_back"]["test"]
+    assert found["labels"] + counts["tested"] == 2000
+    assert counts["tested"] == counts["nodes"] > 100
+    assert counts["accuracy"] == counts["right"] / counts["tested"] > 0.5
+    printed = shell("inspect", tmp_path / "named")[0]
+    assert f"{counts['accuracy']:.3f} of {counts['tested']:,} tested" in printed
     (tmp_path / "ids.jsonl").write_text('{"user": "u3"}\n')
     asked = ["predict", tmp_path / "one", tmp_path / "ids.jsonl", "--id", "user"]
     assert from_json(*asked)[0]["id"] == "u3"
+
+
+def test_refit_takes_statistics_and_kinds_again(model, made, tmp_path):
+    start = from_json("inspect", model)
+    from_json("learn", model, made[2])
+    found = from_json("refit", model)
+    assert found["position"] == start["position"] + 1500
+    assert found == from_json("inspect", model)
+    assert [line["kind"] for line in found["schema"]] == [line["kind"] for line in start["schema"]]
+    assert found["schema"] != start["schema"]
+    kinds = tmp_path / "kinds.json"
+    kinds.write_text(shell("inspect", model, "--schema")[0])
+    assert from_json("refit", model, "--schema", kinds)["digest"] == found["digest"]
+    text = kinds.read_text()
+    for change, words in (
+        (('"kind": "number"', '"kind": "numeric"'), "kinds.json: the kind of column 'age' must"),
+        (('"name": "age"', '"name": "years"'), "column 'years': a column of the schema must be"),
+        (('"columns"', '"lines"'), "kinds.json: a schema must be JSON with version and columns"),
+    ):
+        kinds.write_text(text.replace(*change))
+        error = shell("refit", model, "--schema", kinds, code=2)[1]
+        assert words in " ".join(error.split())
+    assert from_json("inspect", model)["digest"] == found["digest"]
+    kinds.write_text(text.replace('"kind": "number"', '"kind": "drop"'))
+    other = from_json("refit", model, "--schema", kinds)
+    assert other["digest"] != found["digest"]
+    assert {line["kind"] for line in other["schema"]} == {"drop", "category"}
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
@@ -184,6 +219,46 @@ def test_killed_at_random_moments_it_ends_the_same(tmp_path):
     assert kill_learn.trials(tmp_path, 5, random.Random(1), 1500) == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "how", "step"),
+    [
+        ("learn", "kill", 13), ("learn", "power", 11), ("learn", "full", 13),
+        ("forget", "tear", 17), ("forget", "broken", 19), ("train", "power", 5),
+        ("refit", "kill", 7),
+    ],
+)  # fmt: skip
+def test_disturbed_inside_its_commits_it_ends_the_same(tmp_path, name, how, step):
+    """Each call that changes a file has its turn in `make crash`."""
+    if not traced.allowed(tmp_path):
+        pytest.skip("tracing needs Linux on x86-64, and the right to trace children")
+    found = aimed.every_call(tmp_path, name, how, step)
+    assert not found["failures"]
+    assert sum(found["outcomes"].values()) > 3
+
+
+def test_two_writers_at_once_learn_a_file_once(tmp_path):
+    assert kill_learn.two_writers(tmp_path, 2) == 0
+
+
+def test_a_network_that_is_killed_ends_with_the_same_bits(tmp_path):
+    assert kill_learn.trials(tmp_path, 3, random.Random(2), 700, "both") == 0
+
+
+def test_a_network_learns_on_the_same_road(tmp_path):
+    users(tmp_path / "data", size=300)
+    folder = tmp_path / "model"
+    error = shell("train", tmp_path / "data", "--out", folder, "--learner", "tree", code=2)[1]
+    assert "learner must be one of exact, network, both, got 'tree'" in error
+    shown = shell("train", tmp_path / "data", "--out", folder, "--learner", "both")[0]
+    assert "network: remembered" in shown
+    told = "The weights of the network keep the influence of what is forgotten."
+    assert told in shell("forget", folder, "--node", "u1")[0]
+    assert from_json("forget", folder, "--node", "u2")["warning"] == told
+    found = from_json("inspect", folder)
+    assert found["settings"]["learner"] == "both"
+    assert found["network"]["learned"] + found["network"]["waiting"] >= found["labels"]
+
+
 @pytest.mark.parametrize(("kind", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_keep_what_came_through_a_pipe(model, made, kind, code):
     lines = made[2].read_bytes().splitlines(keepends=True)
@@ -214,7 +289,7 @@ def one_line(error):
 
 def test_a_full_disk_is_told_in_a_line_and_nothing_is_lost(model, made, tmp_path):
     events, digest = made[2], from_json("inspect", model)["digest"]
-    room = max(file.stat().st_size for file in model.iterdir()) + 20_000
+    room = (model / "graph.sqlite").stat().st_size + 20_000
 
     def little_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))

@@ -75,7 +75,7 @@ def test_a_run_killed_at_random_moments_ends_the_same(tmp_path):
         (["--resume"], "--resume needs --checkpoint"),
         (["--model", "gpt"], "model must be one of fgn"),
         (["--method", "finetune", "--lr", "1e30"], "training diverged; start again with a lower"),
-        (["--dataset", "{empty}"], "nodes.parquet, nodes.csv, nodes.jsonl"),
+        (["--dataset", "{empty}"], "nodes.csv, nodes.tsv, nodes.jsonl"),
     ],
 )
 def test_wrong_options_are_told_what_is_right(arguments, message, tmp_path):

@@ -8,6 +8,7 @@ import json
 import tracemalloc
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from evergraph import extras
-from evergraph.datasets import folder as folder_module
-from evergraph.datasets import from_networkx, from_pyg, load
+from evergraph.datasets import from_networkx, from_pyg, load, tables
 from evergraph.evaluate.protocols import recut
 from evergraph.graph.rows import SparseRows
 
@@ -153,7 +152,9 @@ def test_without_a_split_classes_are_drawn_from(tmp_path: Path) -> None:
 
 
 def test_many_blocks_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_module, "_BLOCK", 7)
+    monkeypatch.setattr(tables, "ROWS", 7)
+    for reader in ("read_csv", "read_jsonl"):
+        monkeypatch.setattr(tables, reader, partial(getattr(tables, reader), size=64))
     nodes: Columns = {"id": list(range(40)), "x0": [float(node) for node in range(40)]}
     edges: Columns = {"source": list(range(39)), "target": list(range(1, 40))}
     for kind in FORMATS:
@@ -164,17 +165,20 @@ def test_many_blocks_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 BAD_ROWS = [
-    ("nodes", {"id": ["p1", "p2", "p3", "p1"]}, 4, "an id must be unique, but 'p1' was already"),
-    ("nodes", {"x1": [1.0, 2.0, float("nan"), 0.0]}, 3, "column 'x1' must be a finite number"),
-    ("nodes", {"x1": ["1", "high", "2", "3"]}, 2, "must be a finite number, got 'high'"),
-    ("nodes", {"time": [1.0, 2.0, 3.0, float("inf")]}, 4, "column 'time' must be a finite"),
+    ("nodes", {"id": ["p1", "p2", "p3", "p1"]}, 4, "an id must be unique in the table, got 'p1'"),
+    ("nodes", {"x1": [1.0, 2.0, float("nan"), 0.0]}, 3, "a finite number is needed"),
+    ("nodes", {"x1": ["1", "high", "2", "3"]}, 2, "a finite number is needed, got 'high'"),
+    ("nodes", {"x1": [1.0, 1e39, 2, 3]}, 2, "a finite number is needed, got '?1e.39"),
+    ("nodes", {"time": [1.0, 2.0, 3.0, float("inf")]}, 4, "a time must"),
+    ("nodes", {"time": [1.0, 2.0, None, 4.0]}, 3, "a time must be a finite number"),
     ("nodes", {"label": [0, 1, -2, 1]}, 3, "label must be a name, or an integer from 0 .* got -2"),
     ("nodes", {"label": [0, 1, 2**31, 1]}, 3, "below 2.31 .* got 2147483648; make it a name"),
     ("nodes", {"label": ["0", "1", "9" * 30, "1"]}, 3, "label must be a name, .* got 9999"),
     ("nodes", {"split": ["train", "test", "tst", ""]}, 3, "split must be train, .* got 'tst'"),
     ("nodes", {"split": ["train", "test", "test", ""]}, 3, "a test node must have a label"),
-    ("edges", {"target": ["p2", "p1", "p9"]}, 3, "target 'p9' is no id in the table of nodes"),
-    ("edges", {"weight": [1.0, float("nan"), 1.0]}, 2, "column 'weight' must be a finite number"),
+    ("edges", {"target": ["p2", "p1", "p9"]}, 3, "an edge must join two nodes .* got 'p9'"),
+    ("edges", {"weight": [1.0, float("nan"), 1.0]}, 2, "a weight must be a number"),
+    ("edges", {"time": [1.0, None, 1.0]}, 2, "a time must be a finite number"),
 ]
 
 
@@ -217,20 +221,24 @@ def test_bad_rows_are_named(
     nodes = NODES | change if stem == "nodes" else NODES
     edges = EDGES | change if stem == "edges" else EDGES
     where = {"csv": f"line {row + 1}", "jsonl": f"line {row}", "parquet": f"row {row}"}[kind]
-    with pytest.raises(ValueError, match=rf"{stem}\.{kind}, {where}: .*{message}"):
+    column = next(iter(change))
+    place = rf"{stem}\.{kind}, {where}(, column '({column}|label)')?: "
+    if kind == "jsonl" and any(value != value or value == float("inf") for value in change[column]):
+        message = "a line must be JSON .*(NaN|Infinity) is no JSON number"
+    with pytest.raises(ValueError, match=f"{place}.*{message}"):
         load(make(tmp_path, nodes, edges, kind))
 
 
 @pytest.mark.parametrize(
     ("nodes", "edges", "message"),
     [
-        (without(NODES, "id"), EDGES, "nodes.csv must have a column 'id', got label"),
-        (NODES, without(EDGES, "target"), "edges.csv must have a column 'target'"),
-        (without(NODES, "x0", "x1", "x2"), EDGES, "must have features: .* got id, label"),
-        (NODES | {"words": ["a", "b", "c", "d"]}, EDGES, "both 'words' and x0, x2, x1"),
-        (NODES, EDGES | {"kind": [1, 2, 3]}, "edges.csv may have the columns source, target"),
-        (NODES, EDGES | {"weight0": [1, 2, 3]}, "either weight or weight0"),
-        ({name: [] for name in NODES}, EDGES, "nodes.csv must have at least one row"),
+        (without(NODES, "id"), EDGES, "nodes.csv, .* there must be a column 'id', got 'label"),
+        (NODES, without(EDGES, "target"), "edges.csv, .* there must be a column 'target'"),
+        (without(NODES, "x0", "x1", "x2"), EDGES, "there must be features: .* got 'none'"),
+        (NODES | {"words": ["a", "b", "c", "d"]}, EDGES, "got 'words and x0, x2, x1'"),
+        (NODES, EDGES | {"kind": [1, 2, 3]}, "edges.csv, column 'kind': a table of edges has"),
+        (NODES, EDGES | {"weight0": [1, 2, 3]}, "one column weight, or weight0"),
+        ({name: [] for name in NODES}, EDGES, "nodes.csv: a table of nodes must have a row"),
     ],
 )
 def test_bad_columns_are_named(
@@ -243,16 +251,15 @@ def test_bad_columns_are_named(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("nodes.csv", "id,x0\na,1\nb\n", r"nodes\.csv, line 3: expected 2 values .* got 1"),
-        ("nodes.csv", "id,x0,x0\na,1,2\n", r"line 1: a column must occur once"),
-        ("nodes.csv", "id,x0\n\na,\n", r"line 3: column 'x0' must be a finite number, got ''"),
-        ("nodes.csv", 'id,words\na,"' + "w " * 90_000 + '"\n', "not CSV: field larger"),
-        ("nodes.jsonl", '{"id": 1, "x0": 1}\n{"id": 2\n', r"nodes\.jsonl, line 2: not JSON"),
-        ("nodes.jsonl", '{"id": 1, "x0": 1}\n\n{"id": 2}\n', "line 3: .* keys .* x0 differ"),
-        ("nodes.jsonl", "[1, 2]\n", r"line 1: expected an object \{\.\.\.\}, got \[1, 2\]"),
-        ("nodes.jsonl", '{"id": 1, "x0": [1]}\n', "column 'x0' must be a finite number, got"),
-        ("nodes.jsonl", '{"id": 1, "words": 5}\n', "line 1: words must be a list or text, got 5"),
-        ("nodes.parquet", "PAR1 but no more", "is not a Parquet file"),
+        ("nodes.csv", "id,x0\na,1\nb\n", r"nodes\.csv, line 3: .* 2 cells, .* got '1 cells"),
+        ("nodes.csv", "id,x0,x0\na,1,2\n", r"line 1, column 'x0': a column must occur once"),
+        ("nodes.csv", "id,x0\n\na,\n", r"line 3, column 'x0': a finite number is needed, got ''"),
+        ("nodes.jsonl", '{"id": 1, "x0": 1}\n{"id": 2\n', r"nodes\.jsonl, line 2: .*be JSON"),
+        ("nodes.jsonl", '{"id": 1, "x0": 1}\n\n{"id": 2}\n', "line 3, column 'x0': .* got None"),
+        ("nodes.jsonl", "[1, 2]\n", r"line 1: a line must be a JSON object, got \[1, 2\]"),
+        ("nodes.jsonl", '{"id": 1, "x0": [1]}\n', "column 'x0': a finite number is needed, got"),
+        ("nodes.jsonl", '{"id": 1, "words": 5}\n', "line 1, .*words must be a list or text, got 5"),
+        ("nodes.parquet", "PAR1 but no more", r"nodes\.parquet: a file that can be read is needed"),
     ],
 )
 def test_damaged_files_are_named(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -263,23 +270,42 @@ def test_damaged_files_are_named(tmp_path: Path, name: str, text: str, message: 
 
 
 def test_missing_and_doubled_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"one of nodes\.parquet, .* but has none"):
+    with pytest.raises(FileNotFoundError, match=r"one of nodes\.csv, .* but has none"):
         load(tmp_path)
     write(make(tmp_path), "edges", EDGES, "jsonl")
     with pytest.raises(ValueError, match=r"but has edges\.csv, edges\.jsonl; remove"):
         load(tmp_path)
 
 
-def test_parquet_without_pyarrow_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def absent(name: str) -> None:
-        raise ModuleNotFoundError(name, name="pyarrow")
+def test_cells_of_any_length_are_read(tmp_path: Path) -> None:
+    nodes: Columns = {"id": ["a", "b"], "words": ["w " * 90_000, "v"]}
+    graph = load(make(tmp_path, nodes, {"source": ["a"], "target": ["b"]})).graph
+    assert isinstance(graph.features, SparseRows)
+    assert graph.features.to_dense().tolist() == [[0, 90_000], [1, 0]]
 
-    (tmp_path / "nodes.parquet").touch()
-    monkeypatch.setattr(extras, "import_module", absent)
-    with pytest.raises(ImportError, match=r"Parquet .* pip install 'evergraph\[tables\]'"):
-        load(tmp_path)
+
+def test_all_complaints_come_at_once(tmp_path: Path) -> None:
+    nodes = NODES | {"x0": ["a", 1.0, "b", 0.0]}
+    with pytest.raises(ValueError, match="3 problems in the data") as error:
+        load(make(tmp_path, nodes, EDGES | {"source": ["p1", "p8", "p3"]}))
+    assert [word in str(error.value) for word in ("'a'", "'b'", "'p8'")] == [True] * 3
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_edges_may_have_times_and_large_weights(tmp_path: Path, kind: str) -> None:
+    edges = EDGES | {"weight": [1e6, -2.5, 3.0], "time": [3, 1, 2]}
+    graph = load(make(tmp_path, NODES, edges, kind)).graph
+    assert graph.weight is not None
+    assert graph.edge_time is not None
+    assert (graph.weight.tolist(), graph.edge_time.tolist()) == ([1e6, -2.5, 3.0], [3, 1, 2])
+
+
+def test_a_file_without_edges_is_a_graph_without_edges(tmp_path: Path) -> None:
+    for number, text in enumerate(("", "source,target\n", "source,target,weight\n")):
+        folder = write(tmp_path / str(number), "nodes", NODES, "csv")
+        (folder / "edges.csv").write_text(text)
+        graph = load(folder).graph
+        assert (graph.edges.shape, graph.weight) == ((2, 0), None)
 
 
 # PyG

@@ -526,3 +526,21 @@ def test_pyarrow_agrees_on_clean_files(tmp_path):
 
 def test_rows_without_keys_are_rows():
     assert from_rows([{}, {}], Report()).num_rows == 2
+
+
+def test_columns_of_vector_weights_in_csv():
+    (first, rest) = read_edges(io.BytesIO(b"source,target,weight0,weight1\na,b,1,2\nb,c,3,4\n"))
+    assert first.weights.shape == (0, 2)
+    assert rest.weights.tolist() == [[1, 2], [3, 4]]
+
+
+def test_a_column_is_complained_about_once():
+    report = Report()
+    list(read_edges(io.BytesIO(b"source,target,kind\na,b,1\n"), report))
+    assert [problem.column for problem in report.problems] == ["kind"]
+
+
+def test_carriage_returns_alone_are_named():
+    report = Report()
+    list(read_nodes(io.BytesIO(b"id,age\ra,1\rb,2\r"), report))
+    assert "lines must end with a line feed" in str(report.problems[0])

@@ -17,10 +17,11 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.run import SCHEMA
-from tests.fuzz import batches, files, pictures, states
+from tests.fuzz import batches, events, files, pictures, states
 
 KINDS = {
     "batches": (10_000, batches.batches, batches.trial),
+    "events": (10_000, events.events, events.trial),
     "tables": (5_000, files.tables, files.table_trial),
     "checkpoints": (2_400, states.states, states.trial),
     "model folders": (600, states.folders, states.folder_trial),

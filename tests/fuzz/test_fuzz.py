@@ -8,7 +8,7 @@ from tests.fuzz.run import KINDS, chunk
 
 CASES = {
     "batches": 150, "tables": 150, "checkpoints": 80, "model folders": 10, "images": 80,
-    "recordings": 60,
+    "recordings": 60, "events": 150,
 }  # fmt: skip
 
 

@@ -431,6 +431,11 @@ def test_damaged_foreign_and_newer_files_are_refused(tmp_path) -> None:
     db.close()
     with pytest.raises(StoreError, match="has version 99, and this evergraph knows versions up to"):
         Store(tmp_path / "newer")
+    db = sqlite3.connect(tmp_path / "newer")
+    db.execute("PRAGMA user_version = 1")
+    db.close()
+    with pytest.raises(StoreError, match=r"has version 1, .* knows version 2: make it again"):
+        Store(tmp_path / "newer")
     filled(tmp_path / "torn")
     content = bytearray((tmp_path / "torn").read_bytes())
     content[8192:40960] = os.urandom(40960 - 8192)
@@ -513,3 +518,54 @@ def test_base_cells_stay_as_they_were(tmp_path):
         with store.transaction():
             store.delete_node("a")
         assert dict(store.bases()) == {2: {"x": 2}}
+
+
+def test_labels_that_are_held_back_stay_apart_until_the_node_has_one(tmp_path):
+    with Store(tmp_path / "graph.sqlite") as store:
+        with store.transaction():
+            store.put_nodes([(node, {}, None, None) for node in ("a", "b", "c", 7)])
+            store.hold_back([("a", "test", "x"), ("b", "test", None), (7, "valid", "y")])
+            store.hold_back([("c", "test", "secret-label")])
+        assert [node.label for node in store.nodes()] == [None] * 4
+        held = [(7, "valid", "y"), ("a", "test", "x"), ("b", "test", None)]
+        assert list(store.held_back()) == [*held, ("c", "test", "secret-label")]
+        with store.transaction():
+            store.put_label("a", "z")
+            store.put_label("c", None)
+            store.delete_node(7)
+        assert list(store.held_back()) == [("b", "test", None)]
+        store.purge()
+    assert b"secret-label" not in (tmp_path / "graph.sqlite").read_bytes()
+
+
+def test_base_edges_are_those_that_were_not_changed(tmp_path):
+    with Store(tmp_path / "graph.sqlite") as store:
+        with store.transaction():
+            store.put_nodes([(node, {}, None, None) for node in "abc"])
+            pairs = [("a", "b", 2.0, 1.0), ("b", "c", None, None), ("c", "a", None, None)]
+            store.put_edges([*pairs, ("c", "later", None, None)], base=True)
+        with store.transaction():
+            store.put_edge("b", "a", 2.0)  # the same
+            store.put_edge("b", "c", 3.0)
+            store.delete_edge("a", "c")
+            store.put_edge("a", "c")
+            store.put_edge("a", "other")
+            store.put_node("later", {})
+        base = {(e.source, e.target) for e in store.base_edges()}
+        assert base == {("a", "b"), ("c", "later")}
+        assert store.base_counts() == [2, 0]
+        others = {(e.source, e.target) for e in store.base_edges(False)}
+        assert others == {("b", "c"), ("a", "c"), ("a", "other")}
+        with store.transaction():
+            store.put_node("a", {"n": 1})
+            store.rebase()
+            store.put_label("b", "old")
+            store.rebase()
+            store.put_label("b", "new")
+        assert list(store.base_labels()) == [("b", "old")]
+        assert store.base_counts() == [5, 1]
+        with store.transaction():
+            store.put_label("b", None)
+        assert list(store.base_labels()) == []
+        assert len(list(store.base_edges())) == 5
+        assert dict(store.bases()) == {"a": {"n": 1}, "b": {}, "c": {}, "later": {}}

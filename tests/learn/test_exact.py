@@ -8,6 +8,7 @@ from scipy import sparse
 from evergraph.feature_graph.fixed_point import Blocks
 from evergraph.graph.growing import GrowingGraph
 from evergraph.learn.exact import ExactLearner, hop_means
+from evergraph.testing.faults import inject
 
 FEATURES = 6
 BLOCKS = Blocks(landmarks=4)
@@ -190,3 +191,25 @@ def test_expected_events_find_nothing_left_to_take_out():
     assert learner._inside == inside
     fresh = _learner(graph, held_out=5)
     assert learner.digest() == fresh.digest()
+
+
+def test_a_refresh_that_is_interrupted_anywhere_leaves_nothing_half_done():
+    def fresh():
+        graph = _graph()
+        for k in range(40):
+            graph.put_node(f"n{k}", [k % FEATURES], [2**15 * (k % 3 - 1)], label="ab"[k % 2])
+            graph.put_edge(f"n{k}", f"n{k // 2}")
+        return graph, _learner(graph, held_out=3)
+
+    def work():
+        learner.refresh()
+        graph.put_edge("n1", "n9")
+        learner.refresh()
+
+    graph, learner = fresh()
+    total = inject(work).calls
+    for number in range(1, total + 1, 3):
+        graph, learner = fresh()
+        inject(work, number=number)
+        graph.put_edge("n1", "n9")
+        assert learner.digest() == _learner(graph, held_out=3).digest(), number

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evergraph.apps.action.recording import Array, are_missing
-from evergraph.extras import MissingExtraError, require
 
 TIME, LABELS, SUBJECT = "time", ("activity", "label"), "subject"
 MISSING = ("", "na", "null", "none")
@@ -251,10 +250,10 @@ def _csv_parts(
 
 
 def _parquet_parts(path: Path) -> Iterator[Part]:
+    import pyarrow.parquet as parquet
+
     try:
-        table = require("pyarrow.parquet", "tables").read_table(path)
-    except MissingExtraError as error:
-        raise ValueError(f"{path}: {error}, or save it as CSV") from error
+        table = parquet.read_table(path)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is not a Parquet file: {error}") from error
     yield (), table.column_names

@@ -2,34 +2,16 @@
 
 import numpy as np
 import pytest
+from small_models import SMALL, people
 
 import evergraph
 from evergraph.datasets.report import Report, TableError
-from evergraph.model import Model, Settings
-
-SMALL = Settings(landmarks=16, held_out=30)
-
-
-def _people(size: int = 240, seed: int = 0) -> tuple[dict, dict]:
-    """Two kinds of people, of different age and country, who know their own kind."""
-    rng = np.random.default_rng(seed)
-    kind = rng.integers(0, 2, size)
-    nodes = {
-        "id": [f"p{k}" for k in range(size)],
-        "age": (30 + 20 * kind + rng.normal(0, 8, size)).round(1).tolist(),
-        "country": [["de", "fr", "it"][c] for c in (kind + rng.integers(0, 2, size))],
-        "joined": ["2024-03-01" if k % 7 else "" for k in range(size)],
-        "label": ["young" if k == 0 else "old" for k in kind],
-    }
-    ends = rng.integers(0, size, (600, 2))
-    same = ends[(kind[ends[:, 0]] == kind[ends[:, 1]]) & (ends[:, 0] != ends[:, 1])]
-    edges = {"source": [f"p{k}" for k in same[:, 0]], "target": [f"p{k}" for k in same[:, 1]]}
-    return nodes, edges
+from evergraph.model import Model
 
 
 @pytest.fixture
 def model(tmp_path):
-    with Model.train(tmp_path / "model", *_people(), settings=SMALL) as made:
+    with Model.train(tmp_path / "model", *people(), settings=SMALL) as made:
         yield made
 
 
@@ -37,7 +19,7 @@ def test_a_model_predicts_ids_names_and_probabilities(model):
     found = model.predict(["p0", "p1"])
     assert [one.id for one in found] == ["p0", "p1"]
     assert all(one.label in ("old", "young") and 0.5 <= one.probability <= 1 for one in found)
-    nodes, _ = _people()
+    nodes, _ = people()
     right = [one.label == nodes["label"][int(one.id[1:])] for one in model.predict()]
     assert np.mean(right) > 0.9
     assert np.allclose(model.predict_proba(["p0"]).sum(), 1)
@@ -60,7 +42,7 @@ def test_damaged_sums_are_made_again(model, tmp_path):
 
 
 def test_events_in_any_order_give_one_digest(tmp_path):
-    nodes, edges = _people()
+    nodes, edges = people()
     size = 200  # the rest comes as events
     first = {name: column[:size] for name, column in nodes.items()}
     rest = [{name: column[k] for name, column in nodes.items()} for k in range(size, 240)]
@@ -84,9 +66,9 @@ def test_events_in_any_order_give_one_digest(tmp_path):
 
 @pytest.mark.parametrize("which", ["base", "landmark", "later"])
 def test_a_forgotten_node_leaves_no_trace(tmp_path, which):
-    nodes, edges = _people()
+    nodes, edges = people()
     with Model.train(tmp_path / "with", nodes, edges, settings=SMALL) as model:
-        one = {"base": "p7", "landmark": min(model.landmarks), "later": "xyzzy-guest"}[which]
+        one = {"base": "p7", "landmark": min(model.state.landmarks), "later": "xyzzy-guest"}[which]
         if which == "later":
             model.learn(
                 [
@@ -137,11 +119,11 @@ def test_new_nodes_are_predicted_as_if_they_were_there(model):
     (asked,) = model.predict([guest], edges)
     (alone,) = model.predict([{"age": 52, "country": "it"}])
     assert model.digest() == digest
-    solution = model.learner.solution()
+    solution = model.state.learner.solution()
     model.learn([{"type": "node", **guest}])
-    assert model.predict_one("guest").label == alone.label
+    assert model.predict_one("guest") == alone.label
     model.learn([{"type": "edge", "source": "guest", "target": t} for t in ("p0", "p9")])
-    rows = model.learner.rows(model.graph.slots(["guest"]))
+    rows = model.state.learner.rows(model.graph.slots(["guest"]))
     assert asked.probability == pytest.approx(solution.probabilities(rows).max(), abs=1e-12)
 
 
@@ -186,7 +168,7 @@ def test_a_transaction_that_fails_gives_statistics_back(model):
     with pytest.raises(ValueError, match="nobody"):
         model.learn(events)
     assert model.digest() == digest
-    assert model.predict_one("p1").id == "p1"
+    assert model.predict_one("p1") in model.classes
 
 
 def test_edges_wait_for_their_nodes(model):
@@ -194,11 +176,13 @@ def test_edges_wait_for_their_nodes(model):
     model.learn([{"type": "edge", "source": "p0", "target": "coming"}])
     assert model.digest() == digest
     assert model.inspect()["waiting_edges"] == 1
+    model.learn([{"type": "delete_edge", "source": "coming", "target": "p0"}])
+    assert model.inspect()["waiting_edges"] == 0
+    model.learn([{"type": "edge", "source": "p0", "target": "coming"}])
     model.learn([{"type": "node", "id": "coming", "age": 20}])
     assert model.inspect()["waiting_edges"] == 0
     assert (
-        model.graph.num_edges
-        == len({*map(frozenset, zip(*_people()[1].values(), strict=True))}) + 1
+        model.graph.num_edges == len({*map(frozenset, zip(*people()[1].values(), strict=True))}) + 1
     )
 
 
@@ -225,13 +209,44 @@ def test_folders_that_are_none_are_refused(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "precious.txt").write_text("mine")
     with pytest.raises(ValueError, match="is there already"):
-        Model.train(tmp_path / "there", *_people())
+        Model.train(tmp_path / "there", *people())
 
 
 def test_no_held_out_node_is_a_landmark(model):
     """Its row would be unlike those of nodes to come, and sets would cover too little."""
-    model.learner.refresh()
-    held = model.graph.ids(np.array(sorted(model.learner._held)))
+    model.state.learner.refresh()
+    held = model.graph.ids(np.array(sorted(model.state.learner._held)))
     assert len(held) > 10
-    assert len(model.landmarks) == SMALL.landmarks
-    assert not model.landmarks & set(held)
+    assert len(model.state.landmarks) == SMALL.landmarks
+    assert not model.state.landmarks & set(held)
+
+
+def test_labels_of_other_splits_are_held_back_and_tested(tmp_path):
+    nodes, edges = people()
+    splits = [["train", "", "test", "val"][k % 4] for k in range(240)]
+    hidden = [None if k % 4 > 1 else label for k, label in enumerate(nodes["label"])]
+    nodes["label"][2] = None  # in the split, but there is nothing to test
+    with Model.train(tmp_path / "a", {**nodes, "split": splits}, edges, settings=SMALL) as model:
+        found = model.inspect()
+        assert (found["nodes"], found["labels"]) == (240, 120)
+        with Model.train(tmp_path / "b", {**nodes, "label": hidden}, edges, settings=SMALL) as same:
+            assert model.digest() == same.digest()
+            assert same.inspect()["held_back"] == {}
+            told = {one.id: one.label for one in same.predict()}
+        right = [told[f"p{k}"] == nodes["label"][k] for k in range(2, 240, 4)]
+        counts = {"nodes": 60, "tested": 59, "right": sum(right), "accuracy": sum(right) / 59}
+        assert found["held_back"]["test"] == counts
+        assert found["held_back"]["valid"]["tested"] == 60
+        model.refit()
+        assert model.inspect()["held_back"] == found["held_back"]
+        model.learn([{"type": "label", "id": "p6", "label": "old"}])
+        model.forget(nodes=["p10"], labels=["p14"])
+        counts = model.inspect()["held_back"]["test"]
+        assert (counts["nodes"], counts["tested"]) == (57, 56)
+
+
+def test_what_cannot_be_tested_is_not_counted_as_tested(tmp_path):
+    nodes = {"id": ["a", "b"], "n": [1, 2], "label": ["x", "y"], "split": ["test", "test"]}
+    with Model.train(tmp_path / "model", nodes, settings=SMALL) as model:
+        counts = {"nodes": 2, "tested": 0, "right": 0, "accuracy": None}
+        assert model.inspect()["held_back"] == {"test": counts}

@@ -1,0 +1,214 @@
+"""The road of events into a model folder: store, graph and learner, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from evergraph.checks import shorten
+from evergraph.datasets.columns import from_rows
+from evergraph.datasets.events import Event, event_of
+from evergraph.datasets.report import Problem, Report
+from evergraph.graph.database import FileError
+from evergraph.graph.growing import GrowingGraph
+from evergraph.graph.ids import Id
+from evergraph.graph.links import fixed_weight
+from evergraph.learn.network import Todo
+from evergraph.model.record import record, score
+from evergraph.model.state import State
+from evergraph.model.tables import as_id, plain
+
+FIELDS = ("type", "id", "source", "target", "label", "weight", "time")
+
+
+def learn(
+    state: State,
+    events: Iterable[Event | Mapping[str, Any]],
+    report: Report | None = None,
+    *,
+    note: tuple[str, str] | None = None,
+    file: str = "events",
+) -> int:
+    """Take events in one transaction; see `Model.learn`."""
+    own, store = Report() if report is None else report, state.store
+    state.settle()
+    wanted = list(_events(events, own, file))
+    rows = _encode(state, [e for e in wanted if e.type == "node"], own, file)
+    right, seen = score(state, wanted)
+    taken: list[tuple[Event, Any]] = []
+    before = store.position
+    try:
+        with store.transaction():
+            for event in wanted:
+                if event.type == "node" and id(event) not in rows:
+                    continue
+                try:
+                    taken.append((event, _store(state, event)))
+                except FileError:
+                    raise
+                except ValueError as error:
+                    own.note(_refusal(event, error, file))
+            if report is None:
+                own.check()
+            if note is not None:
+                store.set(*note)
+            record(store, right, seen)
+            todo = _note(state, [event for event, _ in taken])
+        if state.network is not None and todo is not None:
+            state.network.todo = todo
+        _expect(state.graph, [event for event, _ in taken])
+        stale = [_apply(state.graph, e, rows.get(id(e)), found) for e, found in taken]
+        if any(stale):
+            state.load()
+    except BaseException:
+        state.read_schema()
+        if store.position != before:  # stored, but not all of it is in memory
+            state.reload()
+        raise
+    state.settle()
+    return len(taken)
+
+
+def forget(
+    state: State, nodes: Sequence[Id], edges: Sequence[tuple[Id, Id]], labels: Sequence[Id]
+) -> None:
+    """Take nodes, edges or labels out; see `Model.forget`."""
+    for given in (nodes, labels, *edges):
+        if isinstance(given, str):
+            raise ValueError(f"ids must be a list, an edge a pair of them, got {given!r}")
+    events = [Event("delete_label", 0, id=as_id(node)) for node in labels]
+    events += [Event("delete_edge", 0, source=as_id(a), target=as_id(b)) for a, b in edges]
+    events += [Event("delete_node", 0, id=as_id(node)) for node in nodes]
+    learn(state, events, note=("forgetting", "1"), file="forget")
+    try:
+        state.purge()
+    except (ValueError, OSError) as error:
+        raise FileError(
+            f"{error}; what was named is forgotten, but bytes of it are left in the files: the "
+            "next learn or forget removes them first"
+        ) from error
+
+
+def _events(events: Iterable[Any], report: Report, file: str) -> Iterator[Event]:
+    """Events as they are; dictionaries mean what they would mean as lines of a file."""
+    if isinstance(events, Mapping | str):
+        raise ValueError(f"events must be a list of them, got {shorten(events)}; write [event]")
+    for line, event in enumerate(events, 1):
+        if isinstance(event, Event):
+            yield event
+            continue
+
+        def complain(value: object, *rest: str, line: int = line) -> None:
+            rule, way_out, column = rest
+            report.add(file, line, column, value, rule, way_out)
+
+        if not isinstance(event, Mapping):
+            report.add(file, line, None, event, "an event must be a dictionary", "write its keys")
+            continue
+        row = {str(name): plain(value) for name, value in event.items()}
+        if (found := event_of(row, line, complain)) is not None:
+            yield found
+
+
+def _refusal(event: Event, error: ValueError, file: str) -> Problem:
+    """What the store says against an event."""
+    rule, _, value = str(error).partition(", got ")
+    named = {name: v for name in FIELDS if (v := getattr(event, name)) is not None}
+    return Problem(file, event.line or None, None, value or shorten(named), rule, "correct it")
+
+
+def _encode(state: State, nodes: Sequence[Event], report: Report, file: str) -> dict[int, Any]:
+    """The features of the events that bring nodes, by the identity of the event."""
+    found, lines = Report(), [event.line for event in nodes]
+    cells = [event.cells for event in nodes]
+    chunk = from_rows(cells, found, file=file, unit="line", lines=lines)
+    indptr, index, value = state.schema.encode(chunk, found)
+    if found.count:
+        if len(nodes) == 1:
+            for problem in found.problems:  # those about a whole column have no line
+                report.note(replace(problem, line=lines[0], unit="line"))
+            return {}
+        half = len(nodes) // 2
+        first = _encode(state, nodes[:half], report, file)
+        return first | _encode(state, nodes[half:], report, file)
+    bounds = zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True)
+    parts = ((index[a:b], value[a:b]) for a, b in bounds)
+    return {id(event): part for event, part in zip(nodes, parts, strict=True)}
+
+
+def _store(state: State, event: Event) -> Any:
+    """Write an event to the store; returns what else it brings about."""
+    store = state.store
+    node, source, target = _places(event)
+    if event.type == "node":
+        return store.put_node(node, event.cells, event.label, event.time)
+    if event.type == "edge":
+        if isinstance(event.weight, list):
+            raise ValueError(f"the weight of an edge must be one number, got {event.weight}")
+        if event.weight is not None and fixed_weight(event.weight, None) < 0:
+            raise ValueError(f"a weight must be 0 or more, got {event.weight}")
+        return store.put_edge(source, target, event.weight, event.time)
+    if event.type == "delete_edge":
+        return store.delete_edge(source, target)
+    if event.type == "delete_node":
+        base = [cells for _, cells in store.bases(node)]
+        store.delete_node(node)
+        if base:
+            state.schema.forget(base)
+            store.set("schema", state.schema.to_json())
+        return bool(base)
+    return store.put_label(node, event.label)
+
+
+def _note(state: State, events: Sequence[Event]) -> Todo | None:
+    """Store what events give the network to do, with them."""
+    if state.network is None:
+        return None
+    labels: dict[Id, str | None] = {}
+    for event in events:
+        if event.id is not None and (event.label is not None or event.type.startswith("delete")):
+            labels.pop(event.id, None)
+            labels[event.id] = event.label
+    removed = any(event.type in ("delete_node", "delete_edge") for event in events)
+    todo = state.network.todo.after(state.graph, labels, removed)
+    state.store.set("network", todo.to_json())
+    return todo
+
+
+def _expect(graph: GrowingGraph, events: Sequence[Event]) -> None:
+    """Let the learner take out at once what events are about to change."""
+    reach = {"edge": graph.hops - 1, "delete_edge": graph.hops - 1}
+    reach |= {"node": graph.hops, "delete_node": graph.hops}
+    near: dict[int, set[Id]] = {}
+    for e in events:
+        ends = (e.source, e.target) if e.id is None else (e.id,)
+        near.setdefault(reach.get(e.type, 0), set()).update(n for n in ends if n is not None)
+    for hops, nodes in near.items():
+        graph.expect(nodes, hops)
+
+
+def _apply(graph: GrowingGraph, event: Event, row: Any, found: Any) -> bool:
+    """Change the graph as the store was changed; whether all has to be made anew."""
+    node, source, target = _places(event)
+    if event.type == "node":
+        graph.put_node(node, *row, label=event.label, time=event.time)
+        for edge in found:
+            graph.put_edge(*edge)
+    elif event.type == "edge":
+        if found and source != target:  # no node has an edge to itself
+            graph.put_edge(source, target, event.weight, event.time)
+    elif event.type == "delete_edge":
+        if found:
+            graph.delete_edge(source, target)
+    elif event.type == "delete_node":
+        graph.delete_node(node)
+        return bool(found)  # statistics and landmarks may have changed
+    else:
+        graph.put_label(node, event.label)
+    return False
+
+
+def _places(event: Event) -> tuple[Id, Id, Id]:
+    """The node, source and target of an event; those that its type needs are there."""
+    return cast("tuple[Id, Id, Id]", (event.id, event.source, event.target))

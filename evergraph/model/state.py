@@ -1,0 +1,218 @@
+"""What is in memory of a model folder: the graph of its store, and the learner that follows it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+
+from evergraph.datasets.schema import Schema
+from evergraph.feature_graph.fixed_point import Floats, Ints, Rows
+from evergraph.graph.database import FileError
+from evergraph.graph.growing import GrowingGraph
+from evergraph.graph.ids import Id
+from evergraph.graph.store import Store
+from evergraph.learn.checkpoint import (
+    CheckpointError,
+    CheckpointWarning,
+    damaged,
+    previous,
+    read_checkpoint,
+    write_checkpoint,
+)
+from evergraph.learn.exact import ExactLearner, landmark_order
+from evergraph.learn.network import NetworkLearner, Todo, average
+from evergraph.learn.solution import Solution
+from evergraph.learn.sums import Sums
+from evergraph.model.folder import LEARNER, NETWORK, Settings, write_settings
+from evergraph.model.schemas import nodes_of
+
+
+class State:
+    """The graph, the schema and the learner: all follow from the store and can be made again.
+
+    Args:
+        path: the model folder.
+        store: its graph.sqlite.
+        settings: those of its model.json.
+
+    Attributes:
+        schema: kinds of columns and their statistics, as the store holds them.
+        graph: the graph of the store.
+        landmarks: ids of the nodes that rows are compared with.
+        learner: the closed form of the graph.
+        network: that learns beside it, if the settings ask for one; it follows from the events
+            and their transactions.
+        scorer: a classifier of a moment ago and how many labels it knew, see `record`.
+    """
+
+    schema: Schema
+    graph: GrowingGraph
+    landmarks: set[Id]
+    learner: ExactLearner
+    scorer: tuple[int, Solution] | None
+    network: NetworkLearner | None
+
+    def __init__(self, path: Path, store: Store, settings: Settings) -> None:
+        self.path, self.store, self.settings = path, store, settings
+        self._anew = False  # whether the store does not know the network yet
+        self.reload()
+
+    def reload(self) -> None:
+        """Make all that is in memory from the files, whatever an interrupt has left of it."""
+        self.load()
+        self.network = None if self.settings.learner == "exact" else self._wake()
+
+    def load(self) -> None:
+        """Build the graph of the store, and the learner that follows it."""
+        settings, self.scorer = self.settings, None
+        self.read_schema()
+        self.graph = GrowingGraph(
+            max(self.schema.width, 1), directed=settings.directed, hops=settings.hops,
+            cap=settings.cap,
+        )  # fmt: skip
+        for nodes in nodes_of(self.store):
+            rows = self.schema.encode([node.cells for node in nodes])
+            times = [np.nan if node.time is None else node.time for node in nodes]
+            labels = [node.label for node in nodes]
+            self.graph.put_nodes([n.id for n in nodes], *rows, labels=labels, times=times)
+        links = list(self.store.edges())
+        if links:
+            ends = [e.source for e in links], [e.target for e in links]
+            weights = [1.0 if e.weight is None else e.weight for e in links]
+            times = [np.nan if e.time is None else e.time for e in links]
+            self.graph.put_edges(*ends, weights, times)
+        self._follow()
+        self._resume()
+
+    def read_schema(self) -> None:
+        """Take the schema of the store."""
+        text = self.store.get("schema")
+        if text is None:
+            raise FileError(f"{self.store.path} holds no model: restore it from a copy")
+        self.schema = Schema.from_json(str(text))
+
+    def _follow(self) -> None:
+        """A learner with the landmarks of now: base nodes, see `landmark_order`."""
+        bases = sorted(self.store.bases(), key=lambda pair: landmark_order(pair[0]))
+        chosen = [cells for _, cells in bases[: self.settings.landmarks]]
+        self.landmarks = {name for name, _ in bases[: self.settings.landmarks]}
+        self._compared = _matrix(self.schema, chosen, self.graph.num_features)
+        self.learner = ExactLearner(
+            self.graph, self.settings.blocks, self._compared, held_out=self.settings.held_out
+        )
+
+    def _wake(self) -> NetworkLearner:
+        """The network as it is in the files; a new one that has all labels to learn if it is not.
+
+        A reader may find a file that is one transaction ahead, and takes the one before it.
+        """
+
+        def fresh() -> NetworkLearner:
+            width, hops = self.graph.num_features, self.settings.hops
+            return NetworkLearner(width, hops, self.settings.memory)
+
+        file, text = self.path / NETWORK, self.store.get("network")
+        if text is not None:
+            todo = Todo.from_json(str(text))
+            for generation in (file, previous(file)):
+                network = fresh()
+                if network.load(generation, todo):
+                    return network
+            rule = f"{file} is missing, damaged or of another state: the network is made anew"
+            warnings.warn(f"{rule} from all labels", CheckpointWarning, stacklevel=2)
+        network, self._anew = fresh(), True
+        network.begin(self.graph)
+        return network
+
+    def settle(self) -> None:
+        """Let the network learn what it has to, on the graph as it is now, and write it."""
+        if self.network is None:
+            return
+        self.network.follow(self.graph)
+        if self.store.readonly:
+            return
+        self.network.save(self.path / NETWORK)
+        if self._anew:
+            with self.store.transaction():
+                self.store.set("network", self.network.todo.to_json())
+            previous(self.path / NETWORK).unlink(missing_ok=True)
+            self._anew = False
+
+    def mixed(
+        self, exact: Floats, classes: Sequence[str], slots: Ints, graph: GrowingGraph
+    ) -> Floats:
+        """The probabilities that are told of nodes of a graph, from those of the closed form.
+
+        It answers alone as long as the network has learned nothing.
+        """
+        if self.network is None:
+            return exact
+        found, known = self.network.probabilities(graph, slots, classes)
+        alone = self.settings.learner == "network" and known.any()
+        return found if alone else average(exact, found, known)
+
+    def digest(self) -> str:
+        """A hash of all that decides a prediction: equal for equal graphs, after any history.
+
+        With a network, for equal histories.
+        """
+        network = "" if self.network is None else self.network.digest()
+        text = self._fingerprint() + self.learner.digest() + network
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _fingerprint(self) -> str:
+        """A hash of settings, statistics and landmarks."""
+        text = json.dumps([asdict(self.settings), self.schema.to_json()])
+        names = repr(sorted(map(str, self.landmarks)))
+        found = hashlib.sha256((text + names).encode())
+        for part in self._compared.indptr, self._compared.indices, self._compared.data:
+            found.update(np.asarray(part, dtype=np.int64).tobytes())
+        return found.hexdigest()
+
+    def save(self) -> None:
+        """Write the sums, so that the next `open` need not make them again, and the network."""
+        self.store.check_writable()
+        self.settle()
+        self.learner.refresh()
+        arrays, values = self.learner.sums.arrays()
+        tensors = {name: torch.from_numpy(part) for name, part in arrays.items()}
+        extra = {"position": self.store.position, "of": self._fingerprint()}
+        write_checkpoint(self.path / LEARNER, tensors, {**values, **extra})
+        write_settings(self.path, self.schema, self.settings, list(self.graph.classes))
+
+    def _resume(self) -> None:
+        """Take the sums from the file if they are those of the store; else make them anew."""
+        try:
+            tensors, values = read_checkpoint(self.path / LEARNER)
+            same = (values["position"], values["of"]) == (self.store.position, self._fingerprint())
+            if same:
+                arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+                self.learner.restore(Sums.from_arrays(arrays, values))
+        except (CheckpointError, ValueError, KeyError):
+            return  # damaged or of another state: nothing is lost
+
+    def purge(self) -> None:
+        """Leave nothing of what was deleted in the files; `open` repeats it if it was killed."""
+        self.store.purge()
+        sums, network = self.path / LEARNER, self.path / NETWORK
+        for old in (sums, previous(sums), damaged(sums), previous(network), damaged(network)):
+            old.unlink(missing_ok=True)
+        self.save()
+        with self.store.transaction():
+            self.store.set("forgetting", None)
+
+
+def _matrix(schema: Schema, cells: Sequence[Mapping[str, Any]], width: int) -> Rows:
+    if not cells:
+        return sparse.csr_array((0, width), dtype=np.int64)
+    indptr, index, value = schema.encode(list(cells))
+    return sparse.csr_array((value.astype(np.int64), index, indptr), shape=(len(cells), width))

@@ -1,0 +1,88 @@
+"""Tables of nodes and edges, read as a whole and checked, for the store of a model folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from evergraph.checks import shorten
+from evergraph.datasets.fields import FieldError, id_of
+from evergraph.datasets.graph_tables import Edges, Nodes, read_edges, read_nodes
+from evergraph.datasets.report import Report
+from evergraph.datasets.schema import Schema
+from evergraph.graph.ids import Id
+from evergraph.graph.store import Store
+from evergraph.model.schemas import check_columns
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Nodes and edges that are free of complaints, in chunks."""
+
+    nodes: list[Nodes]
+    edges: list[Edges]
+
+    @classmethod
+    def read(cls, nodes: Any, edges: Any, *, id: str) -> Tables:
+        """Read tables as `read_nodes` and `read_edges` do; all complaints come in one error."""
+        report = Report()
+        found = list(read_nodes(nodes, report, id=id))
+        linked = [] if edges is None else list(read_edges(edges, report))
+        for link in linked:
+            _check_weights(link, report)
+        report.check()
+        return cls(found, linked)
+
+    def fit(self, schema: Schema | None) -> Schema:
+        """A schema, inferred unless its kinds are given, with the statistics of these nodes."""
+        report = Report()
+        if schema is None:
+            schema = Schema.infer(part.features for part in self.nodes)
+        else:
+            names = {name for part in self.nodes for name in part.features.table.column_names}
+            check_columns(schema, names)
+            schema = Schema(schema.columns)
+        for part in self.nodes:
+            schema.fit(part.features, report)
+        report.check()
+        return schema
+
+    def put(self, store: Store) -> None:
+        """Write all to a store as its base; labels of other splits than train are held back."""
+        for part in self.nodes:
+            held = {k for k, split in enumerate(part.splits or ()) if split not in (None, "train")}
+            labels = part.labels or [None] * len(part.ids)
+            shown = [None if k in held else label for k, label in enumerate(labels)]
+            store.put_nodes(replace(part, labels=shown).records(), base=True)
+            splits = part.splits or []
+            store.hold_back((part.ids[k], str(splits[k]), labels[k]) for k in sorted(held))
+        for link in self.edges:
+            store.put_edges(link.records(), base=True)
+
+
+def _check_weights(part: Edges, report: Report) -> None:
+    """Complain about weights that a mean over neighbors cannot have."""
+    if part.weights is None:
+        return
+    if part.weights.ndim > 1:
+        rule, way_out = "the weight of an edge must be one number", "choose one of the columns"
+        report.add(part.chunk.file, None, "weight", part.weights.shape[1], rule, way_out)
+        return
+    for row in np.flatnonzero(part.weights < 0).tolist():
+        rule, value = "a weight must be 0 or more", float(part.weights[row])
+        part.chunk.complain(report, row, "weight", value, rule, "correct it")
+
+
+def as_id(value: Any) -> Id:
+    """An id as tables and events have it."""
+    try:
+        return id_of(plain(value))
+    except FieldError as error:
+        raise ValueError(f"{error.rule}, got {shorten(value)}; {error.way_out}") from None
+
+
+def plain(value: Any) -> Any:
+    """A value without the types of numpy."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
