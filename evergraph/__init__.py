@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from evergraph.learn.methods import Joint as Joint
     from evergraph.learn.methods import LwF as LwF
     from evergraph.learn.methods import Replay as Replay
+    from evergraph.model import GraphClassifier as GraphClassifier
     from evergraph.model import Model as Model
     from evergraph.model import Settings as Settings
     from evergraph.model import open as open
@@ -55,7 +56,7 @@ _WHERE = {
     "learn": "AgeQuota ClassBalanced Classification Learner LinkPrediction Memory Method "
     "Regression Reservoir Task Training UniformEviction",
     "learn.methods": "AGEM DER EWC GEM MAS Analytic Finetune Joint LwF Replay",
-    "model": "Model Settings open",
+    "model": "GraphClassifier Model Settings open",
 }
 _NAMES = {name: module for module, names in _WHERE.items() for name in names.split()}
 

@@ -107,10 +107,11 @@ ORDER = {
     "model": [
         ["folder", "schemas"],
         ["state", "tables"],
-        ["predictions"],
+        ["predictions", "merging"],
         ["record"],
         ["events"],
         ["model"],
+        ["classifier"],
     ],
     "cli": [
         ["console", "data_tables", "event_files"],

@@ -25,7 +25,7 @@ _EDGES = """
 _SCHEMA = f"""
 CREATE TABLE node (
     id NOT NULL PRIMARY KEY, cells TEXT NOT NULL, label TEXT, label_position INTEGER, time REAL,
-    base TEXT
+    base TEXT, base_label TEXT
 ) WITHOUT ROWID;
 CREATE TABLE edge ({_EDGES}) WITHOUT ROWID;
 CREATE TABLE waiting ({_EDGES}) WITHOUT ROWID;
@@ -37,17 +37,21 @@ INSERT INTO meta VALUES ('position', 0);
 """
 _BOTH = "EXISTS (SELECT 1 FROM node WHERE id = {}) AND EXISTS (SELECT 1 FROM node WHERE id = {})"
 _PUT_NODE = """
-INSERT INTO node VALUES (?1, ?2, ?3, iif(?3 IS NULL, NULL, ?5), ?4, ?6)
+INSERT INTO node
+VALUES (?1, ?2, ?3, iif(?3 IS NULL, NULL, ?5), ?4, ?6, iif(?6 IS NULL, NULL, ?3))
 ON CONFLICT DO UPDATE SET
     base = iif(excluded.base IS NULL AND base = '' AND cells <> excluded.cells, cells,
                coalesce(excluded.base, base)),
+    base_label = coalesce(excluded.base_label, base_label),
     cells = excluded.cells,
     label_position = iif(excluded.label IS NULL OR excluded.label = label,
                          label_position, excluded.label_position),
     label = coalesce(excluded.label, label), time = coalesce(excluded.time, time)
 """
 _PUT_LABEL = """
-UPDATE node SET label_position = iif(label IS ?2, label_position, ?3), label = ?2 WHERE id = ?1
+UPDATE node SET label_position = iif(label IS ?2, label_position, ?3), label = ?2,
+    base_label = iif(?2 IS NULL, NULL, base_label)
+WHERE id = ?1
 """
 _PUT_EDGE = f"""
 INSERT INTO {{}} SELECT ?1, ?2, ?3, ?4, ?5 WHERE {{}} ({_BOTH.format("?1", "?2")})
@@ -217,7 +221,8 @@ class Store:
     ) -> list[Edge]:
         """Put many nodes, given as id, cells, label and time; returns the released edges.
 
-        With `base`, their cells of now are kept for `bases`, whatever replaces them later.
+        With `base`, their cells and labels of now are kept for `bases` and `base_labels`, whatever
+        replaces them later.
         """
         first, mark = self._position, "" if base else None
         values = [(*_node_values(*node), first + at, mark) for at, node in enumerate(nodes)]
@@ -254,8 +259,8 @@ class Store:
         return self._file.read(f"{sql} ORDER BY id")
 
     def rebase(self) -> None:
-        """Take all nodes and edges as base, as they are now."""
-        self._file.write("UPDATE node SET base = ''")
+        """Take all nodes, labels and edges as base, as they are now."""
+        self._file.write("UPDATE node SET base = '', base_label = label")
         for table in ("edge", "waiting"):
             self._file.write(f"UPDATE {table} SET base = 1")
 
@@ -295,13 +300,14 @@ class Store:
         self._position += len(values)
         return waiting
 
-    def delete_edge(self, source: Id, target: Id) -> None:
-        """Delete an edge, waiting or not; an error if it is not there."""
+    def delete_edge(self, source: Id, target: Id) -> bool:
+        """Delete an edge, False if it had to wait; an error if it is not there."""
         pair = self._pair(source, target)
-        tables = ("edge", "waiting")
-        if not sum(self._file.write(f"DELETE FROM {table} {_OF_EDGE}", pair) for table in tables):
+        there = self._file.write(f"DELETE FROM edge {_OF_EDGE}", pair)
+        if not there and not self._file.write(f"DELETE FROM waiting {_OF_EDGE}", pair):
             raise StoreError(f"the store has no edge from {shorten(source)} to {shorten(target)}")
         self._position += 1
+        return bool(there)
 
     def _pair(self, source: Id, target: Id) -> tuple[Id, Id]:
         """The ends of an edge as they are stored: undirected ones in the order of SQLite."""
@@ -327,6 +333,11 @@ class Store:
         found = self._file.read(f"{sql} {'AND id = ?' if one else ''} ORDER BY id", one)
         return self._decoded(lambda row: (row[0], json.loads(row[1])), found)
 
+    def base_labels(self) -> Iterator[tuple[Id, str]]:
+        """Ids and labels of base nodes, as they were then; a label that was deleted is gone."""
+        sql = "SELECT id, base_label FROM node WHERE base_label IS NOT NULL ORDER BY id"
+        return self._file.read(sql)
+
     def edges(self) -> Iterator[Edge]:
         """All edges in the order of their ids; those that wait are not among them."""
         return self._decoded(_edge, self._file.read("SELECT * FROM edge ORDER BY source, target"))
@@ -348,6 +359,13 @@ class Store:
     def check_writable(self) -> None:
         """Raise an error if nothing can be written: open for reading only, or closed."""
         self._file.check_writable()
+
+    def base_counts(self) -> list[int]:
+        """How many edges, waiting or not, and labels of the base are left as they were."""
+        places = (("edge", "base"), ("waiting", "base"), ("node", "base_label"))
+        found = (self._file.read(f"SELECT count({mark}) FROM {table}") for table, mark in places)
+        edges, waiting, labels = (next(rows)[0] for rows in found)
+        return [edges + waiting, labels]
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the file and empty it."""
@@ -395,7 +413,7 @@ def _weight_value(weight: Any) -> float | str | None:
 
 
 def _node(row: tuple[Any, ...]) -> Node:
-    node, cells, label, position, time, _ = row
+    node, cells, label, position, time, *_ = row
     return Node(node, json.loads(cells), label, position, time)
 
 

@@ -272,8 +272,9 @@ class Learner:
     # -- predicting -------------------------------------------------------------------------
 
     def frozen_model(self) -> Model:
-        """A copy of the model as it predicts now, in evaluation mode."""
-        fresh = copy.deepcopy(self.model)
+        """A copy of the model as it predicts now, in evaluation mode; it checks no items."""
+        fresh: Any = copy.deepcopy(self.model)
+        fresh.trusting = True
         if self.average:
             fresh.load_state_dict(self.average)
         frozen: Model = fresh.eval().requires_grad_(False)

@@ -1,7 +1,8 @@
 """The model folder: a growing graph on disk, and a classifier that always follows it."""
 
+from evergraph.model.classifier import GraphClassifier
 from evergraph.model.folder import Settings
 from evergraph.model.model import Model, open
 from evergraph.model.predictions import Prediction
 
-__all__ = ["Model", "Prediction", "Settings", "open"]
+__all__ = ["GraphClassifier", "Model", "Prediction", "Settings", "open"]

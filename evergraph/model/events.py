@@ -199,7 +199,8 @@ def _apply(graph: GrowingGraph, event: Event, row: Any, found: Any) -> bool:
         if found and source != target:  # no node has an edge to itself
             graph.put_edge(source, target, event.weight, event.time)
     elif event.type == "delete_edge":
-        graph.delete_edge(source, target)
+        if found:
+            graph.delete_edge(source, target)
     elif event.type == "delete_node":
         graph.delete_node(node)
         return bool(found)  # statistics and landmarks may have changed

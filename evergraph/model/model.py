@@ -28,7 +28,7 @@ from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
 from evergraph.model import events as road
-from evergraph.model import predictions
+from evergraph.model import merging, predictions
 from evergraph.model.folder import GRAPH, Settings, check_new, new_folder, read_settings
 from evergraph.model.predictions import Prediction
 from evergraph.model.record import curve, held_back
@@ -164,9 +164,14 @@ class Model:
         """
         return road.learn(self.state, events, report, note=note, file=file)
 
-    def learn_one(self, event: Mapping[str, Any]) -> None:
-        """Take one event, a dictionary as a line of an event file holds it."""
-        self.learn([event])
+    def learn_one(self, x: Mapping[str, Any], y: str | None = None) -> None:
+        """Take one event, a dictionary as a line of an event file holds it; as river has it.
+
+        Args:
+            x: a node with its id and features, unless its `type` says something else.
+            y: the label of the node.
+        """
+        self.learn([{"type": "node", **x, **({} if y is None else {"label": y})}])
 
     def forget(
         self,
@@ -196,6 +201,19 @@ class Model:
         self.state = fresh
         self.save()
 
+    def merge(self, other: Model) -> None:
+        """Learn all that another model has learned since both came from one `train` or `refit`.
+
+        The digest is then that of learning both. They must have learned different things: an error
+        if they have changed the same node, label or edge. Edges of this model to a node that the
+        other has deleted again stay, and wait for it.
+        """
+        self.learn(merging.brought(self.state, other.state))
+
+    def unmerge(self, other: Model) -> None:
+        """Take out again what `merge` brought; an error if it is not there as it was."""
+        self.learn(merging.taken_back(self.state, other.state))
+
     def predict(
         self, nodes: Any = None, edges: Any = None, *, coverage: float = 0.9, id: str = "id"
     ) -> list[Prediction]:
@@ -209,9 +227,14 @@ class Model:
         """
         return predictions.predict(self.state, nodes, edges, coverage=coverage, id=id)
 
-    def predict_one(self, node: Id | Mapping[str, Any]) -> Prediction:
-        """The same of one node: an id, or a dictionary of cells."""
-        return self.predict([node])[0]
+    def predict_one(self, x: Id | Mapping[str, Any]) -> str | None:
+        """The class of one node, an id or a dictionary of features; None if no class is known."""
+        return self.predict([x])[0].label if self.classes else None
+
+    def predict_proba_one(self, x: Id | Mapping[str, Any]) -> dict[str, float]:
+        """Probabilities of the classes by their names, of one node."""
+        found = self.predict_proba([x])[0].tolist() if self.classes else []
+        return dict(zip(self.classes, found, strict=True))
 
     def predict_proba(self, nodes: Any = None, edges: Any = None) -> NDArray[np.float64]:
         """Probabilities of the classes, `(n, K)`, in the order of `classes`."""

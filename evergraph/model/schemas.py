@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
@@ -72,4 +73,4 @@ def mark(store: Store, schema: Schema) -> None:
     """Write down that a schema was fitted to all that is in a store now; a network begins anew."""
     store.set("schema", schema.to_json())
     store.set("network", None)
-    store.set("fitted", store.position)
+    store.set("base", json.dumps(store.base_counts()))

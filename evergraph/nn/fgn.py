@@ -96,6 +96,8 @@ class FGN(nn.Module):
         torch.Size([10, 3])
     """
 
+    trusting = False  # whether a learner has checked the items that come
+
     def __init__(
         self,
         num_features: int,
@@ -207,7 +209,8 @@ class FGN(nn.Module):
 
     def _laid_out(self, batch: Batch) -> tuple[Features, Neighborhoods, int]:
         """The nodes of a batch that can be read, who neighbors whom, and how many rows an item."""
-        self.requires.check(batch)
+        if not self.trusting:
+            self.requires.check(batch)
         x, nodes = batch.x, batch.nodes_per_item
         if self.places is not None:
             return x, self.places, 1

@@ -96,7 +96,7 @@ class FeatureTransform(nn.Module):
         self.concatenate = concatenate
         channels = self.propagated + in_channels * concatenate
         weight = uniform(channels * in_features, out_channels * out_features)
-        self.weight = nn.Parameter(weight.T.reshape(-1, channels, in_features))
+        self.weight = nn.Parameter(weight.T.contiguous().view(-1, channels, in_features))
         self.bias = nn.Parameter(torch.zeros(out_channels * out_features)) if bias else None
 
     def forward(self, graph: Graph | SparseGraph) -> Tensor:

@@ -553,10 +553,19 @@ def test_base_edges_are_those_that_were_not_changed(tmp_path):
             store.put_node("later", {})
         base = {(e.source, e.target) for e in store.base_edges()}
         assert base == {("a", "b"), ("c", "later")}
+        assert store.base_counts() == [2, 0]
         others = {(e.source, e.target) for e in store.base_edges(False)}
         assert others == {("b", "c"), ("a", "c"), ("a", "other")}
         with store.transaction():
             store.put_node("a", {"n": 1})
             store.rebase()
+            store.put_label("b", "old")
+            store.rebase()
+            store.put_label("b", "new")
+        assert list(store.base_labels()) == [("b", "old")]
+        assert store.base_counts() == [5, 1]
+        with store.transaction():
+            store.put_label("b", None)
+        assert list(store.base_labels()) == []
         assert len(list(store.base_edges())) == 5
         assert dict(store.bases()) == {"a": {"n": 1}, "b": {}, "c": {}, "later": {}}

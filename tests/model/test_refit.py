@@ -54,10 +54,10 @@ def test_sums_of_other_landmarks_are_not_taken_up(tmp_path):
         model.save()
         with model.store.transaction():  # killed before the sums are written again
             schemas.refit(model.store)
-    with evergraph.open(tmp_path / "model") as again:
-        digest = again.digest()
-        again.refit()
-        assert again.digest() == digest
+    shutil.copytree(tmp_path / "model", tmp_path / "anew")
+    (tmp_path / "anew" / "learner.safetensors").unlink()
+    with evergraph.open(tmp_path / "model") as again, evergraph.open(tmp_path / "anew") as anew:
+        assert again.digest() == anew.digest()
 
 
 def test_a_schema_of_other_kinds_is_taken_or_refused_as_a_whole(tmp_path):
