@@ -71,12 +71,10 @@ def load(paths: tuple[Path, Path], clock: Callable[[str], None]) -> GrowingGraph
     for part, row in zip(nodes, rows, strict=True):
         graph.put_nodes(part.ids, *row, labels=part.labels, times=part.times)
     clock("put nodes")
-    edges = list(read_edges(paths[1]))
+    edges = list(read_edges(paths[1], among=[node for part in nodes for node in part.ids]))
     clock("read edges")
-    sources, targets = (
-        [end for e in edges for end in getattr(e, k)] for k in ("sources", "targets")
-    )
-    graph.put_edges(sources, targets)
+    for link in edges:
+        graph.put_edges(link.sources, link.targets, link.weights, link.times)
     clock("put edges")
     return graph
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,11 +29,12 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Texts that mean a missing number, boolean or date, in any case; for other kinds, only ""."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LETTERS = re.compile(r"[^\W_]+")
-_BETWEEN = re.compile(r"[^,\[\]]+")
+_BETWEEN = re.compile(r"[^,\[\] ]+")
 _BOOLEANS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
 _EPOCH = datetime(1970, 1, 1)
 _FIRST = -62135596800_000_000  # the year 1, where Python's dates begin, in microseconds
 _LAST = 253402300800_000_000  # the year 10,000
+_FEW = 16  # texts that are read faster one by one
 NOTHING = np.zeros(0, dtype=np.int64)
 DAY = 86_400_000_000
 
@@ -47,14 +48,34 @@ def flat(column: Any) -> pa.Array:
     return column
 
 
-def is_plain(array: pa.Array, lowest: int = 33) -> bool:
-    """Whether the bytes of texts are ASCII letters from `lowest` on: 33 excludes blanks."""
+def letters(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """The bytes of texts, and where each begins and the last ends in them."""
     _, offsets, data = array.buffers()
     if not len(array) or data is None:
+        return np.zeros(len(array) + 1, dtype=np.int32), np.zeros(0, dtype=np.uint8)
+    bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
+    return bounds, np.frombuffer(data, dtype=np.uint8)[: bounds[-1]]
+
+
+def is_plain(array: pa.Array, lowest: int = 33) -> bool:
+    """Whether the bytes of texts are ASCII letters from `lowest` on: 33 excludes blanks."""
+    bounds, every = letters(array)
+    every = every[bounds[0] :]
+    return not len(every) or (int(every.min()) >= lowest and int(every.max()) < 127)
+
+
+def first_letters(array: pa.Array) -> NDArray[np.uint8]:
+    """The byte that each text begins with; some other byte where a text is empty."""
+    bounds, every = letters(array)
+    return every[np.minimum(bounds[:-1], len(every) - 1)] if len(every) else every
+
+
+def _has_border(array: pa.Array) -> bool:
+    """Whether a text may begin or end with a space."""
+    bounds, every = letters(array)
+    if b" " in first_letters(array).tobytes():
         return True
-    start, end = np.frombuffer(offsets, dtype=np.int32)[[array.offset, array.offset + len(array)]]
-    letters = np.frombuffer(data, dtype=np.uint8)[start:end]
-    return start == end or (int(letters.min()) >= lowest and int(letters.max()) < 127)
+    return b" " in every[np.maximum(bounds[1:] - 1, 0)].tobytes() if len(every) else False
 
 
 def is_null(array: pa.Array) -> Mask:
@@ -98,12 +119,10 @@ def moments(column: Any) -> tuple[Floats, Ints]:
     return _parsed(array, _fast_moments, parse_moment)
 
 
-def days(column: Any) -> tuple[Floats, Ints, Ints]:
-    """ISO dates and times as days since 1970 (UTC), the day in the year from 0, the bad rows."""
+def days(column: Any) -> tuple[Floats, Ints]:
+    """ISO dates and times as days since 1970 (UTC), NaN where missing, and the bad rows."""
     values, bad = moments(column)
-    whole = np.where(np.isnan(values), 0, np.floor(values / DAY)).astype("M8[D]")
-    day_in_year = (whole - whole.astype("M8[Y]").astype("M8[D]")).astype(np.int64)
-    return values / DAY, day_in_year, bad
+    return values / DAY, bad
 
 
 def texts(column: Any) -> tuple[pa.Array, Ints]:
@@ -119,7 +138,7 @@ def texts(column: Any) -> tuple[pa.Array, Ints]:
         array = pc.take(pa.array(names, pa.string()), known.indices)
     elif not pa.types.is_string(kind):
         array = pc.cast(array, pa.string())
-    if not is_plain(array):
+    if not is_plain(array) and (not is_plain(array, 32) or _has_border(array)):
         array = pc.utf8_trim_whitespace(array)
     return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array), NOTHING
 
@@ -132,8 +151,8 @@ def _float_text(value: float | None) -> str | None:
 class Codes:
     """Distinct texts and, for each entry of a column, the number of its text."""
 
-    row: Ints
-    code: Ints
+    row: NDArray[np.integer]
+    code: NDArray[np.int32]
     distinct: list[str]
 
 
@@ -155,28 +174,59 @@ def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:
     """
     array = flat(column)
     if pa.types.is_list(array.type) and not text:
-        row = np.repeat(np.arange(len(array)), list_lengths(array))
-        words, bad = categories(pc.list_flatten(array))
-        return Codes(row[words.row], words.code, words.distinct), row[bad]
+        owner = np.repeat(np.arange(len(array)), list_lengths(array))
+        listed, bad = categories(pc.list_flatten(array))
+        return Codes(owner[listed.row], listed.code, listed.distinct), owner[bad]
     array, bad = texts(array)
-    only_spaces = is_plain(array, 32)  # no other blank is there, so that splitting is simple
-    pieces = pc.split_pattern(array, " ") if only_spaces else pc.utf8_split_whitespace(array)
-    row = np.repeat(np.arange(len(array)), list_lengths(pieces))
-    known = pc.dictionary_encode(pc.list_flatten(pieces))
-    # Only distinct pieces are looked at; each is one word, or a few, or none.
-    pattern, number = (_LETTERS if text else _BETWEEN), dict[str, int]()
-    codes = [
-        [number.setdefault(word, len(number)) for word in pattern.findall(piece)]
-        for piece in (one.lower() if text else one for one in known.dictionary.to_pylist())
-    ]
-    counts = np.array([len(some) for some in codes], dtype=np.int64)
-    every = np.array([code for some in codes for code in some], dtype=np.int64)
+    row, words = _pieces(array)
+    known = pc.dictionary_encode(words)
+    words_of, distinct = _words(known.dictionary, text)  # of distinct pieces only
+    pieces = _indices(known)
+    counts = words_of.counts
+    if (counts == 1).all():
+        return Codes(row, words_of.codes[pieces], distinct), bad
     starts = np.cumsum(counts) - counts
-    piece = _indices(known)
-    of_piece = counts[piece]
-    first = np.repeat(starts[piece] - (np.cumsum(of_piece) - of_piece), of_piece)
-    code = every[first + np.arange(len(first))]
-    return Codes(np.repeat(row, of_piece), code, list(number)), bad
+    of_piece = counts[pieces]
+    first = np.repeat(starts[pieces] - (np.cumsum(of_piece) - of_piece), of_piece)
+    code = words_of.codes[first + np.arange(len(first))]
+    return Codes(np.repeat(row, of_piece), code, distinct), bad
+
+
+class _Words(NamedTuple):
+    counts: Ints
+    codes: NDArray[np.int32]
+
+
+def _words(pieces: pa.Array, text: bool) -> tuple[_Words, list[str]]:
+    """How many words each piece has, and their numbers; and the distinct words."""
+    if is_plain(pieces, 32):
+        words = pc.ascii_trim(pc.ascii_lower(pieces) if text else pieces, " ")
+        if pc.all(pc.ascii_is_alnum(words)).as_py():  # each is one word
+            known = pc.dictionary_encode(words)
+            counts = np.ones(len(pieces), dtype=np.int64)
+            return _Words(counts, _indices(known)), known.dictionary.to_pylist()
+    pattern, number = (_LETTERS if text else _BETWEEN), dict[str, int]()
+    found = [
+        [number.setdefault(word, len(number)) for word in pattern.findall(piece)]
+        for piece in (one.lower() if text else one for one in pieces.to_pylist())
+    ]
+    counts = np.array([len(some) for some in found], dtype=np.int64)
+    return _Words(counts, np.array([c for some in found for c in some], np.int32)), list(number)
+
+
+def _pieces(array: pa.Array) -> tuple[NDArray[np.integer], pa.Array]:
+    """Texts cut at blanks: the row of each piece, and the piece, perhaps with a blank behind it."""
+    if not is_plain(array, 32) or not len(array):
+        pieces = pc.utf8_split_whitespace(array)
+        return np.repeat(np.arange(len(array)), list_lengths(pieces)), pc.list_flatten(pieces)
+    bounds, every = letters(array)  # no other blank than a space is there
+    begins = np.zeros(len(every) + 1, dtype=np.bool_)
+    begins[1:] = every == ord(" ")
+    begins[bounds] = True
+    starts = np.flatnonzero(begins).astype(np.int32)
+    counts = np.diff(np.searchsorted(starts, bounds))
+    words = pa.StringArray.from_buffers(len(starts) - 1, pa.py_buffer(starts), pa.py_buffer(every))
+    return np.repeat(np.arange(len(array), dtype=np.int32), counts), words
 
 
 def _parsed(
@@ -185,7 +235,7 @@ def _parsed(
     slow: Callable[[str], float | None],
 ) -> tuple[Floats, Ints]:
     """Texts as numbers, by pyarrow for all if it can read them all, else text by text."""
-    values = fast(array)
+    values = fast(array) if len(array) > _FEW else None
     if values is not None:
         return values, NOTHING
     known = pc.dictionary_encode(array)
@@ -198,18 +248,17 @@ def _parsed(
             odd[code] = number is None
             parsed[code] = np.nan if number is None else number
     codes = _indices(known)
-    return parsed[codes], np.flatnonzero(odd[codes])
+    return parsed[codes], np.flatnonzero(odd[codes]) if odd.any() else NOTHING
 
 
 def _fast_numbers(array: pa.Array) -> Floats | None:
+    array = _no_empty(array)
     try:
-        values = _numpy(pc.cast(_no_empty(array), pa.float64()))
+        values = np.array(_numpy(pc.cast(array, pa.float64())), dtype=np.float64)
     except pa.ArrowInvalid:
         return None
-    known = ~is_null(array)
-    known &= ~_numpy(pc.equal(pc.fill_null(array, ""), ""))
-    within = np.abs(values[known]) <= LIMIT  # False for NaN: what it stands for is decided there
-    return np.array(values, dtype=np.float64) if within.all() else None
+    inside = np.count_nonzero(np.abs(values) <= LIMIT)  # NaN is not: the slow way looks at its text
+    return values if inside == len(array) - array.null_count else None
 
 
 def parse_number(text: str, limit: float = LIMIT) -> float | None:
@@ -250,9 +299,10 @@ def _all_bad(array: pa.Array) -> tuple[Floats, Ints]:
     return np.full(len(array), np.nan), np.flatnonzero(~is_null(array))
 
 
-def _indices(known: pa.DictionaryArray) -> Ints:
+def _indices(known: pa.DictionaryArray) -> NDArray[np.int32]:
     """The code of each entry, -1 where there is none."""
-    return _numpy(pc.fill_null(known.indices, -1)).astype(np.int64)
+    codes = pc.fill_null(known.indices, -1) if known.indices.null_count else known.indices
+    return _numpy(codes)
 
 
 def list_lengths(lists: pa.Array) -> Ints:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,10 @@ from numpy.typing import NDArray
 
 from evergraph.datasets.report import Report
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Read = Callable[[Any], tuple[Floats, Ints]]
+"""Reads the cells of a column as numbers, NaN where missing or bad; returns the bad rows too."""
 SPARSE_VECTOR = frozenset({"index", "value"})
 _SPARSE = pa.struct([("index", pa.list_(pa.int64())), ("value", pa.list_(pa.float64()))])
 _EXACT = 2**53  # integers up to here are floats without rounding
@@ -36,12 +39,14 @@ class Chunk:
         file: what was read.
         unit: what `lines` counts: lines of a text, or rows of a table without lines.
         find_lines: counts the lines; called only if there is a complaint.
+        parsed: what `parse` has read, so that inferring, fitting and encoding share it.
     """
 
     table: pa.Table
     file: str
     unit: str
     find_lines: Callable[[], Sequence[int] | Ints]
+    parsed: dict[tuple[str, Read], tuple[Floats, Ints]] = field(default_factory=dict, repr=False)
 
     @property
     def num_rows(self) -> int:
@@ -53,6 +58,17 @@ class Chunk:
         """Where each row stands, counted from 1."""
         return self.find_lines()
 
+    def column(self, name: str) -> Any:
+        """A column of the table; one that it lacks is missing in all rows."""
+        place = self.table.schema.get_field_index(name)
+        return self.table.column(place) if place >= 0 else pa.nulls(self.num_rows, pa.string())
+
+    def parse(self, name: str, read: Read) -> tuple[Floats, Ints]:
+        """The cells of a column as numbers, and the bad rows, read when first asked for."""
+        if (name, read) not in self.parsed:
+            self.parsed[name, read] = read(self.column(name))
+        return self.parsed[name, read]
+
     def complain(
         self, report: Report, row: int, column: str, value: object, rule: str, way_out: str
     ) -> None:
@@ -62,6 +78,8 @@ class Chunk:
 
     def slice(self, start: int, length: int) -> Chunk:
         """Some of the rows."""
+        if start == 0 and length >= self.num_rows:
+            return self
         end = min(start + length, self.num_rows)  # pyarrow does not check it without columns
         table = self.table.slice(start, end - start)
         return Chunk(table, self.file, self.unit, lambda: self.lines[start:end])

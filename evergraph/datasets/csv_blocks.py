@@ -18,11 +18,15 @@ from evergraph.datasets.blocks import (
     BLOCK,
     BOM,
     NOT_UTF8,
+    Block,
     Readable,
+    Text,
+    count,
     cut,
     first_record,
     is_closed,
     line_finder,
+    skip_blank,
     split_records,
 )
 from evergraph.datasets.columns import Chunk, from_arrow
@@ -35,21 +39,24 @@ def read_csv(
     """The chunks of a CSV file; all cells are texts, and the schema says what they mean."""
     mark = delimiter.encode()
     names: list[str] | None = None
-    for block, line in cut(stream, mark, size):
-        block = block.removeprefix(BOM) if line == 1 else block
+    for block in cut(stream, mark, size):
+        text, line = block.text, block.line
+        if line == 1 and text[: len(BOM)] == BOM:
+            text = text[len(BOM) :]
         if names is None:
-            start, end = first_record(block, mark)
+            start, end = first_record(text, mark)
             if start == end:
                 continue
-            place = line + block[:start].count(b"\n")
-            names = _header(block[start:end], delimiter, report, file, place)
+            place = line + count(text[:start], b"\n")
+            names = _header(bytes(text[start:end]), delimiter, report, file, place)
             if names is None:
                 return
-            line += block[:end].count(b"\n")
-            block = block[end:]
+            line += count(text[:end], b"\n")
+            text = text[end:]
             yield _texts(names, [], report, file, line)
-        if block.strip(b"\r\n"):
-            yield _csv_block(block, line, names, delimiter, report, file)
+        if skip_blank(text) < len(text):
+            rows = Block(text, line, block.end, block.closed)
+            yield _csv_block(rows, names, delimiter, report, file)
     if names is None:
         rule, way_out = "a CSV file must begin with a line of column names", "add it, as in id,age"
         report.add(file, 1, None, "nothing", rule, way_out)
@@ -93,21 +100,18 @@ def _texts(
     return Chunk(chunk.table, file, "line", lambda: range(line, line + table.num_rows))
 
 
-def _csv_block(
-    block: bytes, line: int, names: list[str], delimiter: str, report: Report, file: str
-) -> Chunk:
-    mark = delimiter.encode()
+def _csv_block(block: Block, names: list[str], delimiter: str, report: Report, file: str) -> Chunk:
     try:
-        table = _parse_csv(block, names, delimiter, None) if is_closed(block, mark) else None
+        table = _parse_csv(block.text, names, delimiter, None) if block.closed else None
     except pa.ArrowInvalid:
         table = None
     if table is None:
-        return _csv_records(block, line, names, delimiter, report, file)
-    return Chunk(table, file, "line", line_finder(block, line, mark, table.num_rows))
+        return _csv_records(bytes(block.text), block.line, names, delimiter, report, file)
+    return Chunk(table, file, "line", line_finder(block, delimiter.encode(), table.num_rows))
 
 
 def _parse_csv(
-    block: bytes, names: list[str], delimiter: str, handler: Callable[[Any], str] | None
+    block: Text, names: list[str], delimiter: str, handler: Callable[[Any], str] | None
 ) -> pa.Table:
     return pacsv.read_csv(
         pa.BufferReader(block),

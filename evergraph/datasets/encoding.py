@@ -16,19 +16,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
+from scipy import sparse
 
 from evergraph.checks import check_one_of
 from evergraph.datasets import cells
 from evergraph.datasets.cells import Codes
-from evergraph.datasets.columns import Chunk
+from evergraph.datasets.columns import Chunk, Read
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import LIMIT, STEPS
-from evergraph.datasets.vectors import Vectors, as_vectors, stack, vectors_of
+from evergraph.datasets.vectors import Dense, Vectors, stack, vectors_of
 from evergraph.graph.nodes import FRACTION
 
 """An encoded value v stands for v / 2**16."""
@@ -39,7 +38,7 @@ MEASURED = ("number", "date", "vector")
 KINDS = (*MEASURED, "boolean", *BUCKETS, "drop")
 WIDEST = 1 << 20
 _SEASON = [
-    [round(ONE * wave(2 * math.pi * day / 366)) for day in range(366)]
+    np.array([round(ONE * wave(2 * math.pi * day / 366)) for day in range(366)])
     for wave in (math.sin, math.cos)
 ]
 _RULES = {
@@ -51,9 +50,15 @@ _RULES = {
     "words": "a list of words, or text with blanks between them, is needed",
 }
 
+_READ: dict[str, Read] = {
+    "number": cells.numbers,
+    "vector": cells.numbers,
+    "date": cells.days,
+    "boolean": cells.booleans,
+}
+
 Ints = NDArray[np.int64]
-Parsed = Codes | tuple[Vectors, Ints]
-"""Codes, or vectors with the day in the year of each row (none unless the kind is date)."""
+Parsed = Codes | Vectors | Dense
 
 
 @dataclass(frozen=True)
@@ -101,88 +106,73 @@ class Column:
 
     def read(self, chunk: Chunk, report: Report) -> Parsed:
         """The cells of a chunk; bad ones are reported and taken as missing."""
-        if self.parts:
-            return self._stack(chunk, report), _NO_DAYS
-        column = _find(chunk, self.name)
-        day_in_year = _NO_DAYS
         match self.kind:
-            case "number":
-                values, bad = cells.numbers(column)
-            case "date":
-                values, day_in_year, bad = cells.days(column)
-            case "boolean":
-                values, bad = cells.booleans(column)
-            case "vector":
-                vectors = vectors_of(column, self.size)
-                self._complain(chunk, report, column, vectors.bad)
-                return vectors, day_in_year
+            case "vector" if not self.parts:
+                found = vectors_of(chunk.column(self.name), self.size)
+                self._complain(chunk, report, self.name, found.bad)
+                return found
+            case "number" | "vector" | "date" | "boolean":
+                columns = [self._numbers(chunk, name, report) for name in self.sources]
             case "category":
-                codes, bad = cells.categories(column)
+                codes, bad = cells.categories(chunk.column(self.name))
             case _:
-                codes, bad = cells.tokens(column, text=self.kind == "text")
-        self._complain(chunk, report, column, bad)
-        if self.kind == "boolean":
-            row = np.flatnonzero(~np.isnan(values))
-            return Codes(row, values[row].astype(np.int64), ["false", "true"])
-        if self.kind in MEASURED:
-            return as_vectors(values), day_in_year
-        return codes
+                codes, bad = cells.tokens(chunk.column(self.name), text=self.kind == "text")
+        if self.kind in BUCKETS:
+            self._complain(chunk, report, self.name, bad)
+            return codes
+        return stack(columns)
 
-    def _stack(self, chunk: Chunk, report: Report) -> Vectors:
-        columns = [_find(chunk, name) for name in self.sources]
-        vectors, wrong = stack(columns)
-        for row, part in wrong:
-            value = columns[part][row].as_py()
-            way_out = _way_out("number")
-            chunk.complain(report, row, self.sources[part], value, _RULES["number"], way_out)
-        return vectors
+    def _numbers(self, chunk: Chunk, name: str, report: Report) -> cells.Floats:
+        values, bad = chunk.parse(name, _READ[self.kind])
+        self._complain(chunk, report, name, bad)
+        return values
 
-    def _complain(self, chunk: Chunk, report: Report, column: Any, bad: Ints) -> None:
-        rule = _RULES.get(self.kind, f"a list of {self.size} finite numbers is needed")
+    def _complain(self, chunk: Chunk, report: Report, name: str, bad: Ints) -> None:
+        kind = "number" if self.parts else self.kind
+        rule = _RULES.get(kind, f"a list of {self.size} finite numbers is needed")
         for row in bad.tolist():
-            value = column[row].as_py()
-            chunk.complain(report, row, self.name, value, rule, _way_out(self.kind))
+            value = chunk.column(name)[row].as_py()
+            chunk.complain(report, row, name, value, rule, _way_out(kind))
 
     def encode(self, parsed: Parsed, rows: int, start: int, mean: Ints, scale: Ints) -> list[Part]:
         """The filled places, from place `start` on."""
         if isinstance(parsed, Codes):
-            if self.kind == "boolean":
-                return [_place(parsed.row, start + parsed.code, ONE)]
-            of_code = self._hash(parsed.distinct)[parsed.code]
+            bucket = self._hash(parsed.distinct)[parsed.code]
             if self.kind == "category":
-                return [_place(parsed.row, start + of_code, ONE)]
-            return [_bag(rows, parsed.row, of_code, self.size, start)]
-        vectors, day_in_year = parsed
-        missing = np.flatnonzero(vectors.missing)
-        parts = [_standardize(vectors, rows, start, mean, scale)]
-        parts.append(_place(missing, start + self.entries, ONE))
+                return [Part(start + bucket, ONE, row=parsed.row)]
+            return [_bag(rows, parsed.row, bucket, self.size, start)]
+        if self.kind == "boolean":
+            assert isinstance(parsed, Dense)
+            known = np.flatnonzero(~parsed.missing)
+            return [Part(start + parsed.values[0, known].astype(np.int32), ONE, row=known)]
+        flag = start + self.entries
+        if isinstance(parsed, Vectors):
+            if not mean.any():
+                found = _scale_sparse(parsed, rows, start, scale)
+                return [found, Part(flag, ONE, row=np.flatnonzero(parsed.missing))]
+            parsed = parsed.dense(rows, self.size)
+        fixed = _standardize(parsed, mean, scale)
+        if self.entries > 1:
+            return [_block(fixed, start), Part(flag, ONE, row=np.flatnonzero(parsed.missing))]
+        parts = [_single(start + parsed.missing, np.where(parsed.missing, ONE, fixed[0]))]
         if self.kind == "date":
-            known = np.flatnonzero(~vectors.missing)
-            for place, wave in enumerate(_SEASON, start + self.entries + 1):
-                value = np.array(wave)[day_in_year[known]]
-                parts.append(_place(known, place, value))
+            day = _day_in_year(parsed.values[0])
+            parts += [
+                _single(place, np.where(parsed.missing, 0, wave[day]))
+                for place, wave in enumerate(_SEASON, flag + 1)
+            ]
         return parts
 
-    def _hash(self, distinct: Sequence[str]) -> Ints:
+    def _hash(self, distinct: Sequence[str]) -> NDArray[np.int32]:
         """The bucket of each text, by a hash of the column's name and the text."""
         name = self.name.encode()
         base = blake2b(len(name).to_bytes(8, "little") + name, digest_size=8)
-        buckets = np.zeros(len(distinct), dtype=np.int64)
+        buckets = np.zeros(len(distinct), dtype=np.int32)
         for code, text in enumerate(distinct):
             state = base.copy()
             state.update(text.encode())
             buckets[code] = int.from_bytes(state.digest(), "little") % self.size
         return buckets
-
-
-_NO_DAYS = np.zeros(0, dtype=np.int64)
-
-
-def _find(chunk: Chunk, name: str) -> Any:
-    place = chunk.table.schema.get_field_index(name)
-    if place >= 0:
-        return chunk.table.column(place)
-    return pa.nulls(chunk.table.num_rows, pa.string())
 
 
 def _way_out(kind: str) -> str:
@@ -195,73 +185,112 @@ class Part:
     """Some places of the rows, row by row.
 
     Attributes:
-        row: of each entry, ascending.
-        index: its place.
-        value: what it holds.
-        single: whether no row has two entries.
+        index: the place of each entry.
+        value: what it holds, not 0.
+        row: of each entry, ascending and distinct; None if each row has one.
+        counts: how many entries each row has; None if at most one, see `row`.
     """
 
-    row: Ints
-    index: Ints
-    value: Ints
-    single: bool = True
+    index: NDArray[np.integer] | int
+    value: NDArray[np.integer] | int
+    row: NDArray[np.integer] | None = None
+    counts: Ints | None = None
 
 
-def _place(row: Ints, index: Ints | int, value: int | Ints) -> Part:
-    """At most one place per row; zeros are left out."""
-    indices = np.broadcast_to(np.asarray(index, dtype=np.int64), row.shape)
-    values = np.broadcast_to(np.asarray(value, dtype=np.int64), row.shape)
-    kept = slice(None) if isinstance(value, int) else np.flatnonzero(values)
-    return Part(row[kept], indices[kept], values[kept])
+def _single(index: NDArray[np.integer] | int, value: NDArray[np.integer]) -> Part:
+    """A place per row; zeros are left out."""
+    if value.all():
+        return Part(index, value)
+    row = np.flatnonzero(value)
+    return Part(index if isinstance(index, int) else index[row], value[row], row)
 
 
-def _bag(rows: int, row: Ints, bucket: Ints, buckets: int, start: int) -> Part:
+def _block(fixed: NDArray[np.int32], start: int) -> Part:
+    """Columns of places from `start` on; zeros are left out."""
+    width, rows = fixed.shape
+    columns = np.ascontiguousarray(fixed.T)
+    kept = columns != 0
+    index = np.broadcast_to(np.arange(start, start + width, dtype=np.int32), (rows, width))
+    return Part(index[kept], columns[kept], counts=np.count_nonzero(kept, axis=1))
+
+
+def _bag(
+    rows: int, row: NDArray[np.integer], bucket: NDArray[np.int32], buckets: int, start: int
+) -> Part:
     """Counts of buckets, divided by the length of the row's vector of counts."""
-    keys = row * buckets + bucket
-    if rows * buckets < 1 << 31:
-        keys = keys.astype(np.int32)  # sorted faster
-    key, count = np.unique(keys, return_counts=True)
-    row, bucket = np.divmod(key.astype(np.int64), buckets)
-    length = np.sqrt(np.bincount(row, weights=count * count, minlength=rows))
-    value = np.rint(count / length[row] * ONE).astype(np.int64)
-    return Part(row, start + bucket, value, single=False)
+    indptr = np.zeros(rows + 1, dtype=np.int32)
+    np.cumsum(np.bincount(row, minlength=rows), out=indptr[1:])
+    ones = np.ones(len(bucket), dtype=np.int32)
+    bags = sparse.csr_array((ones, bucket, indptr), shape=(rows, buckets))
+    bags.sum_duplicates()
+    counts = np.diff(bags.indptr)
+    owner = np.repeat(np.arange(rows, dtype=np.int32), counts)
+    value = bags.data.astype(np.float64)
+    length = np.sqrt(np.bincount(owner, weights=value * value, minlength=rows))
+    value /= length[owner]
+    value *= ONE
+    np.rint(value, out=value)
+    return Part(start + bags.indices, value.astype(np.int32), counts=counts)
 
 
-def _standardize(vectors: Vectors, rows: int, start: int, mean: Ints, scale: Ints) -> Part:
+def _standardize(dense: Dense, mean: Ints, scale: Ints) -> NDArray[np.int32]:
     """(value - mean) / scale, clipped at ±2**8; `mean` counts in sixteenths of the scale."""
-    row, place = vectors.row, vectors.place
     inverse = 2.0 ** -scale.astype(np.float64)  # powers of two, so that products are exact
-    if mean.any():
-        dense = np.zeros((rows, len(mean)))
-        dense[row, place] = vectors.value
-        shifted = dense * inverse - mean / STEPS
-        shifted[vectors.missing] = 0
-        fixed = _fix(shifted).reshape(-1)
-        kept = np.flatnonzero(fixed)
-        row, place = np.divmod(kept, len(mean)) if len(mean) > 1 else (kept, np.zeros_like(kept))
+    shifted = dense.values * inverse[:, None]
+    shifted -= (mean / STEPS)[:, None]
+    shifted[:, dense.missing] = 0
+    return _fix(shifted)
+
+
+def _scale_sparse(vectors: Vectors, rows: int, start: int, scale: Ints) -> Part:
+    """The same without means: zeros stay zeros."""
+    fixed = _fix(vectors.value * 2.0 ** -scale.astype(np.float64)[vectors.place])
+    kept = np.flatnonzero(fixed)
+    counts = np.bincount(vectors.row[kept], minlength=rows)
+    return Part(start + vectors.place[kept], fixed[kept], counts=counts)
+
+
+def _fix(values: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Fixed point; `values` is overwritten."""
+    values *= ONE
+    np.clip(values, -CLIP, CLIP, out=values)
+    return np.rint(values, out=values).astype(np.int32)
+
+
+def _day_in_year(days: NDArray[np.float64]) -> Ints:
+    """The day in the year, from 0, of days since 1970."""
+    whole = np.floor(days).astype(np.int64)
+    first, last = whole.min(initial=0), whole.max(initial=0)
+    if last - first > len(whole):
+        distinct, code = np.unique(whole, return_inverse=True)
     else:
-        fixed = _fix(vectors.value * inverse[place])
-        kept = np.flatnonzero(fixed)
-        row, place = row[kept], place[kept]
-    return Part(row, start + place, fixed[kept], single=len(mean) == 1)
-
-
-def _fix(values: NDArray[np.float64]) -> Ints:
-    return np.rint(np.clip(values * ONE, -CLIP, CLIP)).astype(np.int64)
+        distinct, code = np.arange(first, last + 1), whole - first
+    dates = distinct.astype("M8[D]")
+    in_year: Ints = (dates - dates.astype("M8[Y]").astype("M8[D]")).astype(np.int64)
+    return in_year[code]
 
 
 def assemble(rows: int, parts: Sequence[Part]) -> tuple[Ints, NDArray[np.int32], NDArray[np.int32]]:
     """Rows of all parts side by side, as `(indptr, index, value)`."""
-    counts = [np.bincount(part.row, minlength=rows) for part in parts]
+    counts = [_counts(part, rows) for part in parts]
     indptr = np.zeros(rows + 1, dtype=np.int64)
     np.cumsum(sum(counts, np.zeros(rows, dtype=np.int64)), out=indptr[1:])
     index, value = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.int32)
     free = indptr[:-1].copy()
     for part, count in zip(parts, counts, strict=True):
-        place = free[part.row]
-        if not part.single:
-            before = np.cumsum(count) - count
-            place += np.arange(len(place)) - before[part.row]
+        if part.counts is not None:
+            place = np.repeat(free - (np.cumsum(count) - count), count)
+            place += np.arange(len(place))
+        else:
+            place = free if part.row is None else free[part.row]
         index[place], value[place] = part.index, part.value
         free += count
     return indptr, index, value
+
+
+def _counts(part: Part, rows: int) -> Ints:
+    if part.counts is not None:
+        return part.counts
+    counts = np.zeros(rows, dtype=np.int64)
+    counts[slice(None) if part.row is None else part.row] = 1
+    return counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from evergraph.datasets.cells import DAY, flat, is_null, is_plain, parse_moment, parse_number, texts
+from evergraph.datasets.cells import (
+    DAY,
+    first_letters,
+    flat,
+    is_null,
+    is_plain,
+    letters,
+    parse_moment,
+    parse_number,
+    texts,
+)
 from evergraph.datasets.columns import Chunk, text_of_float
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import LIMIT
-from evergraph.graph.ids import MAX_BYTES, Id
+from evergraph.graph.ids import MAX_BYTES, Coded, Id
 from evergraph.graph.links import MAX_WEIGHT
 
 MAX_LABEL = 10**6
@@ -170,20 +180,58 @@ def column_of_ids(column: Any) -> list[Id] | None:
         return None
     if not is_plain(array):
         array, _ = texts(array)
+    if _are_names(array):
+        names: list[Id] = array.to_pylist()
+        return names
+    if array.null_count or not pc.all(pc.match_substring_regex(array, _SMALL)).as_py():
+        return None
+    integers: list[Id] = pc.cast(array, pa.int64()).to_numpy().tolist()
+    return integers if integers else None
+
+
+def _are_names(array: pa.Array) -> bool:
+    """Whether trimmed texts are ids without doubt, and none of them may be an integer."""
     if array.null_count or not len(array):
+        return False
+    shortest, longest = pc.min_max(pc.binary_length(array)).values()
+    if shortest.as_py() == 0 or longest.as_py() > MAX_BYTES or not letters(array)[1].all():
+        return False  # empty, too long, or with NUL
+    first = first_letters(array)
+    numerals = array.take(pa.array(np.flatnonzero((first == ord("-")) | (first - ord("0") < 10))))
+    return not pc.any(pc.match_substring_regex(numerals, "^-?[0-9]+$")).as_py()
+
+
+def columns_of_ends(source: Any, target: Any, known: KnownIds | None) -> tuple[Coded, Coded] | None:
+    """The ids of two columns, in which most occur several times, or None as in `column_of_ids`."""
+    ends = [flat(column) for column in (source, target)]
+    if ends[0].type != ends[1].type:
         return None
-    lengths = pc.binary_length(array)
-    shortest, longest = pc.min_max(lengths).values()
-    if shortest.as_py() == 0 or longest.as_py() > MAX_BYTES:
-        return None
-    digits = pc.or_(pc.utf8_is_decimal(array), pc.starts_with(array, "-"))
-    if pc.all(digits).as_py() and pc.all(pc.match_substring_regex(array, _SMALL)).as_py():
-        integers: list[Id] = pc.cast(array, pa.int64()).to_numpy().tolist()
-        return integers
-    if pc.any(digits).as_py() or pc.any(pc.match_substring(array, "\0")).as_py():
-        return None
-    names: list[Id] = array.to_pylist()
-    return names
+    codes = None if known is None else known.find(ends)
+    ids: Sequence[Id] | None = None if known is None or codes is None else known.ids
+    if codes is None:
+        both = pc.dictionary_encode(pa.chunked_array(ends))
+        if both.null_count or not len(both):
+            return None
+        ids = column_of_ids(both.chunk(0).dictionary)
+        codes = [part.indices.to_numpy() for part in both.chunks]
+    return None if ids is None else (Coded(ids, codes[0]), Coded(ids, codes[1]))
+
+
+class KnownIds:
+    """Texts that are ids as they are, among which others are found without a look at each."""
+
+    def __init__(self, ids: Sequence[Id]) -> None:
+        self.ids = ids
+        array = pa.array(ids, pa.string()) if set(map(type, ids)) == {str} else None
+        sure = array is not None and is_plain(array) and _are_names(array)
+        self._set = array if sure else None
+
+    def find(self, columns: Sequence[pa.Array]) -> list[NDArray[np.int32]] | None:
+        """The numbers of the ids in each column of texts, or None if one is not among them."""
+        if self._set is None or not len(columns[0]) or not pa.types.is_string(columns[0].type):
+            return None
+        codes = flat(pc.index_in(pa.chunked_array(columns), value_set=self._set))
+        return None if codes.null_count else np.split(codes.to_numpy(), [len(columns[0])])
 
 
 def column_of_floats(column: Any, limit: float) -> NDArray[np.float64] | None:
@@ -211,8 +259,10 @@ def each(
         known = pc.dictionary_encode(column)
         try:
             distinct = [*map(convert, known.dictionary.to_pylist()), convert(None)]
-            codes = pc.fill_null(known.indices, len(distinct) - 1).to_numpy().tolist()
-            return [distinct[code] for code in codes]
+            codes = pc.fill_null(known.indices, len(distinct) - 1).to_numpy()
+            objects = np.empty(len(distinct), dtype=object)
+            objects[:] = distinct
+            return objects[codes].tolist()  # type: ignore[no-any-return]
         except FieldError:
             pass  # the loop below says where
     values: list[Any] = []

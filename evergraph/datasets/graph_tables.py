@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from evergraph.datasets.columns import Chunk
 from evergraph.datasets.fields import (
     USUAL,
+    KnownIds,
     Limits,
     column_of_floats,
     column_of_ids,
+    columns_of_ends,
     each,
     id_of,
     label_of,
@@ -45,10 +47,10 @@ class Nodes:
         features: the other columns.
     """
 
-    ids: list[Id]
-    labels: list[str | None] | None
+    ids: Sequence[Id]
+    labels: Sequence[str | None] | None
     times: Floats | None
-    splits: list[str | None] | None
+    splits: Sequence[str | None] | None
     features: Chunk
 
     def records(self) -> Iterator[tuple[Id, dict[str, Any], str | None, float | None]]:
@@ -71,8 +73,8 @@ class Edges:
         chunk: the rows as they were read, for their lines.
     """
 
-    sources: list[Id]
-    targets: list[Id]
+    sources: Sequence[Id]
+    targets: Sequence[Id]
     weights: Floats | None
     times: Floats | None
     chunk: Chunk
@@ -123,11 +125,11 @@ def read_nodes(
         kept = _kept(chunk, bad)
         empty = empty and not chunk.num_rows
         yield Nodes(
-            _pick(ids, kept, bad),
-            None if labels is None else _pick(labels, kept, bad),
+            _pick(ids, kept),
+            None if labels is None else _pick(labels, kept),
             None if times is None else times[kept],
-            None if splits is None else _pick(splits, kept, bad),
-            (chunk.take(kept) if bad else chunk).without((id, *_OWN)),
+            None if splits is None else _pick(splits, kept),
+            (chunk if isinstance(kept, slice) else chunk.take(kept)).without((id, *_OWN)),
         )
     if empty and own.count == before:
         rule, way_out = "a table of nodes must have a row", "add nodes"
@@ -143,34 +145,44 @@ def read_edges(
     ends: tuple[str, str] = ("source", "target"),
     format: str | None = None,
     limits: Limits = USUAL,
+    among: Sequence[Id] | None = None,
 ) -> Iterator[Edges]:
     """The edges of a table, chunk by chunk; rows that are complained about are left out.
 
     Columns other than the two ends, `weight` (a number or a list) or `weight0`, `weight1`, ...,
-    and `time` are reported. `limits` says how large weights and times may be.
+    and `time` are reported.
+
+    Args:
+        source: as in `read_tables`.
+        report: collects complaints; without it, all are raised after the last chunk.
+        ends: the columns of ids.
+        format: as in `read_tables`.
+        limits: how large weights and times may be.
+        among: distinct ids that most ends are, which saves time; others are read all the same.
     """
     own = Report() if report is None else report
-    known: set[str] = {*ends, "weight", "time"}
+    known = None if among is None else KnownIds(among)
+    usual: set[str] = {*ends, "weight", "time"}
     for chunk in read_tables(source, own, format=format):
         if not _has(chunk, ends, own):
             break
         bad: set[int] = set()
-        sources, targets = (_ids(chunk, end, own, bad) for end in ends)
+        sources, targets = _ends(chunk, ends, known, own, bad)
         names = [name for name in chunk.table.column_names if _WEIGHT.fullmatch(name)]
         for name in chunk.table.column_names:
-            if name not in known and name not in names:
+            if name not in usual and name not in names:
                 rule = f"a table of edges has {', '.join(ends)}, weight and time"
                 own.add(chunk.file, None, name, name, rule, "leave the column out")
-                known.add(name)  # one complaint is enough
+                usual.add(name)  # one complaint is enough
         weights = _weights(chunk, names, own, bad, limits)
         times = _times(chunk, own, bad, limits)
         kept = _kept(chunk, bad)
         yield Edges(
-            _pick(sources, kept, bad),
-            _pick(targets, kept, bad),
+            _pick(sources, kept),
+            _pick(targets, kept),
             None if weights is None else weights[kept],
             None if times is None else times[kept],
-            chunk.take(kept) if bad else chunk,
+            chunk if isinstance(kept, slice) else chunk.take(kept),
         )
     if report is None:
         own.check()
@@ -190,13 +202,24 @@ def _ids(chunk: Chunk, name: str, report: Report, bad: set[int]) -> list[Any]:
     return each(chunk, name, id_of, report, bad) if ids is None else ids
 
 
+def _ends(
+    chunk: Chunk, names: tuple[str, str], known: KnownIds | None, report: Report, bad: set[int]
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    source, target = map(chunk.table.column, names)
+    found = columns_of_ends(source, target, known)
+    if found is not None:
+        return found
+    return _ids(chunk, names[0], report, bad), _ids(chunk, names[1], report, bad)
+
+
 def _find_repeated(
-    chunk: Chunk, name: str, ids: list[Any], seen: set[Any], report: Report, bad: set[int]
+    chunk: Chunk, name: str, ids: Sequence[Any], seen: set[Any], report: Report, bad: set[int]
 ) -> None:
     before = len(seen)
-    repeated = seen.intersection(ids)
-    seen.update(ids)
-    seen.discard(None)
+    known = set(ids)
+    known.discard(None)
+    repeated = set() if seen.isdisjoint(known) else seen & known
+    seen |= known
     if len(seen) - before == len(ids) - len(bad):
         return
     for row, node in enumerate(ids):
@@ -259,11 +282,13 @@ def _weight(chunk: Chunk, name: str, report: Report, bad: set[int], limits: Limi
     return made
 
 
-def _kept(chunk: Chunk, bad: set[int]) -> NDArray[np.int64]:
+def _kept(chunk: Chunk, bad: set[int]) -> NDArray[np.int64] | slice:
+    if not bad:
+        return slice(None)
     kept = np.ones(chunk.num_rows, dtype=np.bool_)
     kept[list(bad)] = False
     return np.flatnonzero(kept)
 
 
-def _pick(values: list[Any], kept: NDArray[np.int64], bad: set[int]) -> list[Any]:
-    return [values[row] for row in kept.tolist()] if bad else values
+def _pick(values: Sequence[Any], kept: NDArray[np.int64] | slice) -> Sequence[Any]:
+    return values if isinstance(kept, slice) else [values[row] for row in kept.tolist()]

@@ -11,17 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evergraph.datasets import cells
-from evergraph.datasets.columns import Chunk
+from evergraph.datasets.columns import Chunk, Read
 from evergraph.datasets.encoding import BUCKETS, WIDEST, Column
 
 TEXT_WORDS = 3
 """A column of texts with so many words on average is of kind text, with fewer category."""
 _CODE = "^[+-]?0[0-9]"  # 007: digits, but a code and no number
-_FEW = 100
-_NONE = np.zeros(0, dtype=np.int64)
+_FEW = 10
 _PART = re.compile(r"(.*?)(0|[1-9][0-9]*)")
 
-Read = Callable[[pa.Array], tuple[cells.Floats, cells.Ints]]
+Parsed = tuple[cells.Floats, cells.Ints]
 
 
 @dataclass(eq=False)
@@ -46,9 +45,9 @@ class Evidence:
         default_factory=lambda: dict.fromkeys(("vector", "number", "boolean", "date"), 0)
     )
 
-    def add(self, column: pa.ChunkedArray) -> None:
+    def add(self, chunk: Chunk, name: str) -> None:
         """Look at the cells of one more chunk."""
-        array = cells.flat(column)
+        array = cells.flat(chunk.column(name))
         kind = array.type
         if pa.types.is_struct(kind):
             self._add_sparse(array)
@@ -61,9 +60,9 @@ class Evidence:
             else:
                 self._add_lists(array)
         else:
-            self._add_scalars(array)
+            self._add_scalars(array, lambda read: chunk.parse(name, read))
 
-    def _add_scalars(self, array: pa.Array) -> None:
+    def _add_scalars(self, array: pa.Array, parse: Callable[[Read], Parsed]) -> None:
         texts, _ = cells.texts(array)
         found = len(texts) - texts.null_count
         if not found:
@@ -71,27 +70,29 @@ class Evidence:
         self.values += found
         is_text = pa.types.is_string(array.type)
         self.words += found
-        if not (is_text and cells.is_plain(texts)):
-            self.words += pc.sum(pc.count_substring(texts, " ")).as_py()
-        vectors = is_text and pc.all(pc.starts_with(texts, "[")).as_py()
+        bounds, letters = cells.letters(texts)
+        self.words += int(np.count_nonzero(letters[bounds[0] :] == ord(" ")))
+        first = cells.first_letters(texts) if is_text else np.zeros(0, dtype=np.uint8)
+        vectors = b"[" in first.tobytes() and pc.all(pc.starts_with(texts, "[")).as_py()
         if vectors:
             self._add_lists(pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), r"[\s,]+"))
         self._keep("vector", vectors and "vector" in self.known, 0)
-        self._try("number", array, cells.numbers, True)
-        if "number" in self.known and is_text:
-            zeros = [pc.starts_with(texts, start) for start in ("0", "-0", "+0")]
-            leading = pc.filter(texts, pc.or_(pc.or_(zeros[0], zeros[1]), zeros[2]))
+        self._try("number", array, cells.numbers, parse)
+        if "number" in self.known:
+            signs = (first == ord("0")) | (first == ord("-")) | (first == ord("+"))
+            leading = texts.take(pa.array(np.flatnonzero(signs)))
             codes = pc.any(pc.match_substring_regex(leading, _CODE)).as_py()
             self._keep("number", not codes, 0)
-        self._try("boolean", array, cells.booleans, True)
-        self._try("date", array, cells.moments, True)
+        self._try("boolean", array, cells.booleans, parse)
+        self._try("date", array, cells.days, parse)
 
-    def _try(self, kind: str, array: pa.Array, read: Read, possible: bool) -> None:
+    def _try(self, kind: str, array: pa.Array, read: Read, parse: Callable[[Read], Parsed]) -> None:
         """Look whether all cells are of a kind: a few first, since most columns fail there."""
         if kind in self.known:
-            possible = possible and len(read(array[:_FEW])[1]) == 0
-            values, bad = read(array) if possible else (np.zeros(0), _NONE)
-            self._keep(kind, possible and len(bad) == 0, int((~np.isnan(values)).sum()))
+            possible = len(read(array[:_FEW])[1]) == 0
+            values, bad = parse(read) if possible else (np.zeros(0), cells.NOTHING)
+            found = len(values) - int(np.count_nonzero(np.isnan(values)))
+            self._keep(kind, possible and len(bad) == 0, found)
 
     def _add_lists(self, lists: pa.Array) -> None:
         known = ~cells.is_null(lists)
@@ -139,7 +140,7 @@ def infer(chunks: Iterable[Chunk]) -> tuple[Column, ...]:
     found: dict[str, Evidence] = {}
     for chunk in chunks:
         for name in chunk.table.column_names:
-            found.setdefault(name, Evidence()).add(chunk.table.column(name))
+            found.setdefault(name, Evidence()).add(chunk, name)
     columns = {name: evidence.decide(name) for name, evidence in sorted(found.items())}
     groups: dict[str, set[int]] = {}
     for name, column in columns.items():

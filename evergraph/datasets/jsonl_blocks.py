@@ -27,14 +27,15 @@ def read_jsonl(
 ) -> Iterator[Chunk]:
     """The chunks of a file with one JSON object per line."""
     texts: dict[str, Any] = {}  # columns that pyarrow would take for times
-    for block, line in cut(stream, None, size):
-        block = block.removeprefix(BOM) if line == 1 else block
-        table = _parse_jsonl(block, texts)
+    for block in cut(stream, None, size):
+        text = bytes(block.text)
+        text = text.removeprefix(BOM) if block.line == 1 else text
+        table = _parse_jsonl(text, texts)
         if table is None:
-            yield _jsonl_records(block, line, report, file)
+            yield _jsonl_records(text, block.line, report, file)
         elif table.num_rows:
             chunk = from_arrow(table, report, file=file)
-            find = line_finder(block, line, None, table.num_rows)
+            find = line_finder(block._replace(text=text), None, table.num_rows)
             yield Chunk(chunk.table, file, "line", find)
 
 

@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from evergraph.datasets.cells import Codes
 from evergraph.datasets.columns import Chunk, from_arrow, from_columns, from_rows
 from evergraph.datasets.encoding import BUCKETS, KINDS, MEASURED, Column, Part, assemble
 from evergraph.datasets.infer import infer
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import STEPS, Sums
+from evergraph.datasets.vectors import Dense
 
 __all__ = ["KINDS", "Column", "Encoded", "Rows", "Schema"]
 
@@ -96,11 +98,13 @@ class Schema:
         for chunk in self._slices(_as_chunk(data, own), own):
             for column in self.columns:
                 if column.kind in MEASURED:
-                    parsed = column.read(chunk, own)
-                    assert isinstance(parsed, tuple)
-                    vectors = parsed[0]
-                    rows = int((~vectors.missing).sum())
-                    added[column.name].add(rows, vectors.place, vectors.value)
+                    found = column.read(chunk, own)
+                    assert not isinstance(found, Codes)
+                    rows = int((~found.missing).sum())
+                    if isinstance(found, Dense):
+                        added[column.name].add_columns(rows, found.values)
+                    else:
+                        added[column.name].add(rows, found.place, found.value)
         if report is None:
             own.check()
         for name, sums in added.items():

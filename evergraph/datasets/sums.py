@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ SPARSE = 10
 """At most one value in ten differs from zero: zeros stay zeros, nothing is centered."""
 STEPS = 16
 """The mean is rounded to this fraction of the scale, so that it changes rarely."""
-_HALF = 27  # a mantissa of 53 bits is split into 26 and 27 bits
-_MASK = (1 << _HALF) - 1
-_ROWS = 1 << 24  # so many numbers below 2**28 add up in float64 without rounding
+_DIGIT = 18  # bits of the digits that numbers are split into
+_CELLS = 1 << 17  # numbers that are split at a time, so that they stay in the cache
+_ROWS = 1 << 16  # so many products of two digits add up in float64 without rounding
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -55,11 +55,32 @@ class Sums:
         """
         self.count += rows
         for start in range(0, len(value), _ROWS):
-            part = slice(start, start + _ROWS)
-            nonzeros, total, squares = _sum(len(self.total), place[part], value[part])
-            self.nonzeros = self.nonzeros + nonzeros
-            self.total = self.total + total
-            self.squares = self.squares + squares
+            part = place[start : start + _ROWS]
+            digits, exponents = _digits(value[start : start + _ROWS])
+            products = [digits[i] * digits[k] for i, k in _pairs(len(digits))]
+            width = len(self.total)
+            summed = [np.bincount(part, digit, width) for digit in (*digits, *products)]
+            self.nonzeros += np.bincount(part[digits.any(axis=0)], minlength=width)
+            self._add(exponents, summed)
+
+    def add_columns(self, rows: int, columns: Floats) -> None:
+        """Add rows that are given by columns of values, `(width, N)`; missing rows are zeros."""
+        self.count += rows
+        step = min(max(_CELLS // len(columns), 1), _ROWS)
+        for start in range(0, columns.shape[1], step):
+            digits, exponents = _digits(columns[:, start : start + step])
+            products = digits.transpose(1, 0, 2) @ digits.transpose(1, 2, 0)
+            sums = [*digits.sum(axis=2), *(products[:, i, k] for i, k in _pairs(len(digits)))]
+            self.nonzeros += np.count_nonzero(digits.any(axis=0), axis=1)
+            self._add(exponents, sums)
+
+    def _add(self, exponents: list[int], sums: Sequence[NDArray[Any]]) -> None:
+        """Add sums of the digits, and behind them sums of their products."""
+        exact = [part.astype(np.int64).astype(object) for part in sums]
+        for exponent, part in zip(exponents, exact, strict=False):
+            self.total = self.total + (part << exponent)
+        for (i, k), part in zip(_pairs(len(exponents)), exact[len(exponents) :], strict=True):
+            self.squares = self.squares + (part << (exponents[i] + exponents[k] + (i != k)))
 
     def merge(self, other: Sums, sign: int = 1) -> None:
         """Add what another one has added, or take it out again (`sign=-1`)."""
@@ -133,39 +154,26 @@ def _half_log(above: int, below: int) -> int:
     return (log + 1) // 2
 
 
-def _sum(width: int, place: Ints, value: Floats) -> tuple[Ints, NDArray[Any], NDArray[Any]]:
-    """Counts of nonzeros, sums and sums of squares by place.
+def _digits(values: Floats) -> tuple[Floats, list[int]]:
+    """Numbers in units of 2**-64, rounded, as sums of small integers times powers of two.
 
-    Numbers of the same place and exponent are added as integers: halves of their mantissas, whose
-    sums float64 holds exactly. Python integers put the few sums together.
+    Returns:
+        The integers, up to 2**18, `(digits, *values.shape)`, and the exponents of the powers.
     """
-    rounded = np.rint(value * 2.0**FRACTION)
-    present = np.flatnonzero(rounded)
-    if len(present) == 0:
-        nothing = np.zeros(width, dtype=object)
-        return np.zeros(width, dtype=np.int64), nothing, nothing
-    place = place[present]
-    fraction, exponent = np.frexp(rounded[present])
-    lowest = int(exponent.min())
-    spread = int(exponent.max()) - lowest + 1
-    bins = place * spread + (exponent - lowest)
-    signed = (fraction * 2.0**53).astype(np.int64)
-    sign, mantissa = np.sign(signed), np.abs(signed)
-    high, low = mantissa >> _HALF, mantissa & _MASK
+    rest = values * 2.0**FRACTION
+    np.rint(rest, out=rest)
+    largest = max(rest.max(initial=0.0), -rest.min(initial=0.0))
+    exponent = int(np.frexp(largest)[1])
+    digits = np.empty((-(-exponent // _DIGIT), *values.shape))
+    exponents: list[int] = []
+    while rest.any():
+        exponent = max(exponent - _DIGIT, 0)
+        digit = np.multiply(rest, 2.0**-exponent, out=digits[len(exponents)])
+        np.rint(digit, out=digit)
+        rest -= digit * 2.0**exponent
+        exponents.append(exponent)
+    return digits[: len(exponents)], exponents
 
-    def add_up(numbers: Ints) -> NDArray[Any]:
-        summed = np.bincount(bins, weights=numbers, minlength=width * spread)
-        exact: NDArray[Any] = summed.astype(np.int64).astype(object)
-        return exact.reshape(width, spread)
 
-    def in_halves(numbers: Ints) -> NDArray[Any]:
-        exact: NDArray[Any] = (add_up(numbers >> _HALF) << _HALF) + add_up(numbers & _MASK)
-        return exact
-
-    # Value = mantissa · 2**(exponent - 53); both shifts below are taken back at the end.
-    shift = np.array([lowest + step for step in range(spread)], dtype=object)
-    total = (add_up(sign * high) << _HALF) + add_up(sign * low)
-    squares = in_halves(high * high) << (2 * _HALF)
-    squares = squares + (in_halves(high * low) << (_HALF + 1)) + in_halves(low * low)
-    nonzeros = np.bincount(place, minlength=width).astype(np.int64)
-    return nonzeros, (total << shift).sum(axis=1) >> 53, (squares << (2 * shift)).sum(axis=1) >> 106
+def _pairs(size: int) -> list[tuple[int, int]]:
+    return [(i, k) for i in range(size) for k in range(i, size)]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from evergraph.checks import check_one_of
-from evergraph.datasets.blocks import Readable, RecordError
+from evergraph.datasets.blocks import RecordError
 from evergraph.datasets.columns import Chunk, from_arrow, from_columns, from_rows
 from evergraph.datasets.csv_blocks import read_csv
 from evergraph.datasets.jsonl_blocks import read_jsonl
@@ -127,17 +127,23 @@ def _read_file(source: Any, format: str | None, report: Report) -> Iterator[Chun
 class _Joined:
     """A stream of which the first bytes were read already."""
 
-    def __init__(self, first: bytes, stream: Readable) -> None:
+    def __init__(self, first: bytes, stream: Any) -> None:
         self._first = first
         self._stream = stream
 
-    def read(self, size: int, /) -> bytes:
-        first, self._first = self._first, b""
-        return first + self._stream.read(size)
+    def readinto(self, place: memoryview, /) -> int:
+        first, self._first = self._first[: len(place)], self._first[len(place) :]
+        place[: len(first)] = first
+        behind = place[len(first) :]
+        if hasattr(self._stream, "readinto"):
+            return len(first) + (self._stream.readinto(behind) or 0)
+        read = self._stream.read(len(behind))
+        behind[: len(read)] = read
+        return len(first) + len(read)
 
     def read_all(self) -> bytes:
-        parts = []
-        while part := self.read(1 << 24):
+        parts = [self._first]
+        while part := self._stream.read(1 << 24):
             parts.append(part)
         return b"".join(parts)
 
@@ -149,19 +155,17 @@ class open_stream:  # noqa: N801
         self._source = source
         self._opened: Any = None
 
-    def __enter__(self) -> Readable:
+    def __enter__(self) -> Any:
         if str(self._source) == "-":
             return sys.stdin.buffer
         if not isinstance(self._source, str | Path):
-            readable: Readable = self._source
-            return readable
+            return self._source
         path = Path(self._source).expanduser()
         if path.suffix in _COMPRESSED:
             self._opened = io.BufferedReader(pa.input_stream(str(path), compression="detect"))
         else:
             self._opened = path.open("rb")
-        opened: Readable = self._opened
-        return opened
+        return self._opened
 
     def __exit__(self, *_: object) -> None:
         if self._opened is not None:

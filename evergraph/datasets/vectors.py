@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evergraph.datasets.cells import (
-    NOTHING,
     Floats,
     Ints,
     Mask,
@@ -31,6 +30,25 @@ class Vectors:
     value: Floats
     missing: Mask
     bad: Ints
+
+    def dense(self, rows: int, width: int) -> Dense:
+        """All numbers by columns."""
+        values = np.zeros((width, rows))
+        values[self.place, self.row] = self.value
+        return Dense(values, self.missing)
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Vectors by columns, as those that are stored as columns of numbers.
+
+    Attributes:
+        values: `(width, rows)`, 0 where missing.
+        missing: `(rows,)`.
+    """
+
+    values: Floats
+    missing: Mask
 
 
 def vectors_of(column: Any, width: int) -> Vectors:
@@ -57,27 +75,12 @@ def vectors_of(column: Any, width: int) -> Vectors:
     return _dense(dense, ~good, bad)
 
 
-def as_vectors(values: Floats) -> Vectors:
-    """Numbers as vectors of one entry, missing where they are NaN."""
-    missing = np.isnan(values)
-    row = np.flatnonzero((values != 0) & ~missing)
-    return Vectors(row, np.zeros(len(row), dtype=np.int64), values[row], missing, NOTHING)
-
-
-def stack(columns: Sequence[Any]) -> tuple[Vectors, list[tuple[int, int]]]:
-    """Columns of numbers as one vector per row, missing where a part is.
-
-    Returns:
-        The vectors, and the row and the part of each bad cell.
-    """
-    dense = np.empty((len(columns[0]), len(columns)))
-    wrong: list[tuple[int, int]] = []
-    for part, column in enumerate(columns):
-        dense[:, part], bad = numbers(column)
-        wrong += [(int(row), part) for row in bad]
-    missing: Mask = np.asarray(np.isnan(dense).any(axis=1))
-    dense[missing] = 0
-    return _dense(dense, missing, NOTHING), wrong
+def stack(columns: Sequence[Floats]) -> Dense:
+    """Columns of numbers as one vector per row, missing where a part is NaN."""
+    values = np.array(columns)
+    missing: Mask = np.asarray(np.isnan(values).any(axis=0))
+    values[:, missing] = 0
+    return Dense(values, missing)
 
 
 def _dense(values: Floats, missing: Mask, bad: Ints) -> Vectors:

@@ -139,7 +139,7 @@ class Arena:
             column.array[start : start + length] = value
         self.length.cells[slot] = length
 
-    def append(self, slots: Ints, counts: Ints, *values: NDArray[Any]) -> None:
+    def append(self, slots: Ints, counts: Ints, *values: NDArray[Any] | None) -> None:
         """Write the rows of many slots that have none, packed in this order, at once."""
         start = self.used
         self._reserve_entries(int(counts.sum()))

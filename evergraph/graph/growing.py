@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
+from numpy.typing import ArrayLike
 
-from evergraph.checks import check_positive, shorten
-from evergraph.graph.frozen import fixed_rows, freeze
+from evergraph.checks import shorten
+from evergraph.graph.bulk import put_links
+from evergraph.graph.contents import Contents
+from evergraph.graph.frozen import fixed_rows
 from evergraph.graph.graph import Graph
-from evergraph.graph.hops import Bools, Ints, Neighborhood, walk
-from evergraph.graph.ids import Id, check_id, check_number, check_text
-from evergraph.graph.links import ONE, Links, fixed_weight, fixed_weights
-from evergraph.graph.nodes import INDEX, VALUE, Int32s, Nodes, check_row, check_rows
-from evergraph.graph.sums import NeighborSums
+from evergraph.graph.hops import Ints
+from evergraph.graph.ids import (
+    Id,
+    check_id,
+    check_ids,
+    check_length,
+    check_number,
+    check_text,
+    check_times,
+)
+from evergraph.graph.links import ONE, fixed_weight, fixed_weights
+from evergraph.graph.nodes import INDEX, VALUE, Int32s, check_row, check_rows
 
 
-class GrowingGraph:
+class GrowingGraph(Contents):
     """Nodes with sparse fixed-point features, edges and labels; everything may change.
 
     All that can be read follows from the nodes, edges and labels as they are now, never from the
@@ -56,27 +65,6 @@ class GrowingGraph:
     """
 
     before: Callable[[Ints], None] | None = None
-
-    def __init__(
-        self,
-        num_features: int,
-        *,
-        directed: bool = False,
-        components: int | None = None,
-        hops: int = 2,
-        cap: int | None = None,
-    ) -> None:
-        check_positive(num_features=num_features, hops=hops)
-        check_positive(components=1 if components is None else components)
-        check_positive(cap=1 if cap is None else cap)
-        self.num_features = num_features
-        self.directed = directed
-        self.hops = hops
-        self.cap = cap
-        limit = None if cap is None else cap - 1
-        self._nodes = Nodes()
-        self._links = Links(self._nodes.keys, directed, components, limit)
-        self._sums = NeighborSums(self._links, self._nodes, num_features)
 
     def put_node(
         self,
@@ -138,12 +126,16 @@ class GrowingGraph:
         A label None or a time NaN stays as it was.
         """
         counts, index, value = check_rows(indptr, index, value, len(ids), self.num_features)
-        ids = [check_id(node) for node in ids]
+        ids, keys = check_ids(ids)
         labels = [None] * len(ids) if labels is None else labels
-        named = {name: check_text("a label", name) for name in set(labels) - {None}}
-        when = _check_times(times, len(ids))
-        _check_length("labels", labels, len(ids))
-        if self._nodes.slot_of.keys() & ids or len(set(ids)) < len(ids):
+        named = Counter(labels)
+        del named[None]
+        for name in named:
+            check_text("a label", name)
+        when = check_times(times, len(ids))
+        check_length("labels", labels, len(ids))
+        places = self._nodes.next_slots(ids)
+        if places is None:
             bounds = np.r_[0, np.cumsum(counts)].tolist()
             for at, node in enumerate(ids):
                 row = slice(bounds[at], bounds[at + 1])
@@ -152,13 +144,10 @@ class GrowingGraph:
             return
         first = len(self._nodes.id_of)
         self._announce(range(first, first + len(ids)), 0)
-        slots = self._nodes.add_all(ids)
+        slots = self._nodes.add_all(places, keys, labels, cast("Counter[str]", named))
         self._links.reserve(first + len(ids))
         self._nodes.features.append(slots, counts, index, value)
         self._nodes.time.array[slots] = when
-        for slot, name in zip(slots.tolist(), labels, strict=True):
-            if name is not None:
-                self._nodes.set_label(slot, named[name])
 
     def put_label(self, node: Id, label: str | None) -> None:
         """Label a node with the name of its class, or take its label away."""
@@ -204,19 +193,19 @@ class GrowingGraph:
         times: ArrayLike | None = None,
     ) -> None:
         """Put many edges in their order; a time NaN stays as it was."""
-        _check_length("targets", targets, len(sources))
-        source, target = self._nodes.find_all(sources), self._nodes.find_all(targets)
+        check_length("targets", targets, len(sources))
+        source, target = self._nodes.find_ends(sources, targets)
         fixed: Any = None
         if weights is not None:
             fixed = fixed_weights(weights, len(source), self._links.components)
-        when = None if times is None else _check_times(times, len(source))
+        when = None if times is None else check_times(times, len(source))
         proper = source != target
         source, target = source[proper], target[proper]
         fixed, when = (v if v is None else v[proper] for v in (fixed, when))
-        if 2 * len(source) > self._links.count:  # sorting all is faster than inserting each
+        if 64 * len(source) > self._links.count:  # sorting all is faster than inserting each
             if self.before is not None:
                 self._announce(np.unique(np.r_[source, target]).tolist(), self.hops - 1)
-            self._links.rebuild(source, target, fixed, when)
+            put_links(self._links, source, target, fixed, when)
             self._sums.hubs.clear()
             return
         for at, (one, other) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
@@ -286,84 +275,6 @@ class GrowingGraph:
         if self.before is not None:
             self.before(_ascending(self._links.dependents(slots, hops)))
 
-    def __len__(self) -> int:
-        """The number of nodes."""
-        return len(self._nodes.slot_of)
-
-    def __contains__(self, node: object) -> bool:
-        return type(node) in (str, int) and node in self._nodes.slot_of
-
-    @property
-    def num_edges(self) -> int:
-        """The number of edges."""
-        return self._links.count
-
-    @property
-    def classes(self) -> dict[str, int]:
-        """How many nodes have each label, by name."""
-        return dict(sorted(self._nodes.classes.items()))
-
-    @property
-    def nbytes(self) -> int:
-        """The memory of all arrays, ids and tables."""
-        return self._nodes.nbytes + self._links.nbytes + self._sums.nbytes
-
-    def slots(self, ids: Sequence[Id] | None = None) -> Ints:
-        """The slots of nodes, or of all nodes in the order of their keys."""
-        return self._nodes.sorted() if ids is None else self._nodes.find_all(ids)
-
-    def present(self, slots: Ints) -> Bools:
-        """Whether there is a node in each slot."""
-        return self._nodes.present(slots)
-
-    def ids(self, slots: Ints) -> list[Id]:
-        """The ids of the nodes in slots."""
-        self._nodes.check(slots)
-        return [self._nodes.id_of[slot] for slot in slots.tolist()]
-
-    def labels(self, slots: Ints) -> list[str | None]:
-        """The labels of nodes, None where there is none."""
-        self._nodes.check(slots)
-        return [self._nodes.label[slot] for slot in slots.tolist()]
-
-    def keys(self, slots: Ints) -> NDArray[np.uint64]:
-        """The keys of nodes, see `ids.key`."""
-        self._nodes.check(slots)
-        return self._nodes.keys.array[slots]
-
-    def times(self, slots: Ints) -> NDArray[np.float64]:
-        """When nodes came, NaN where that is unknown."""
-        self._nodes.check(slots)
-        return self._nodes.time.array[slots]
-
-    def rows(self, slots: Ints) -> tuple[Ints, Int32s, Int32s]:
-        """The features of nodes, packed: `indptr`, `index`, `value` in units of 2**-16."""
-        self._nodes.check(slots)
-        return self._nodes.rows(slots)
-
-    def sums(self, slots: Ints) -> sparse.csr_array:
-        """`(B, F)` int64, exact: the rows of a node and its neighbors, times their weights.
-
-        Weights are in units of 2**-10, a node itself counts with weight 1, and of a vector all
-        components count. Divided by `degree` this is the mean m1.
-        """
-        self._nodes.check(slots)
-        return self._sums.sums(slots)
-
-    def degree(self, slots: Ints) -> Ints:
-        """`(B,)` int64: the sum of the weights in `sums`."""
-        self._nodes.check(slots)
-        return self._sums.degree(slots)
-
-    def counted(self, slots: Ints) -> tuple[Ints, Ints, Ints]:
-        """The neighbors that `sums` counts beside the node itself, in the order of their keys.
-
-        Returns:
-            The position in `slots`, the neighbor's slot and its weight in units of 2**-10.
-        """
-        self._nodes.check(slots)
-        return self._links.counted(slots)
-
     def surroundings(self, ids: Sequence[Id]) -> GrowingGraph:
         """A graph of nodes and all within `hops` of them, in which they have the same rows.
 
@@ -382,56 +293,6 @@ class GrowingGraph:
         near.put_edges(self.ids(source), self.ids(target), weight / ONE)
         return near
 
-    def neighborhood(
-        self,
-        slots: Ints,
-        hops: int = 1,
-        *,
-        cap: int | None = None,
-        self_loops: bool = True,
-        causal: bool = False,
-    ) -> Neighborhood:
-        """All neighbors of a batch of nodes up to K hops, packed, as `Graph.neighborhood` has them.
-
-        Nodes are slots, in the order of their keys.
-
-        Args:
-            slots: `(B,)`, repeats allowed.
-            hops: K, at least 1.
-            cap: at most so many neighbors per node and hop, those with the smallest keys; the self
-                loop is always kept and is one of them.
-            self_loops: whether a node is its own neighbor at hop 1, with weight 1.
-            causal: whether a node sees (and walks through) only nodes and edges that came no
-                later than itself. What has no time was always there, and a node without a time
-                sees everything.
-        """
-        check_positive(hops=hops)
-        check_positive(cap=1 if cap is None else cap)
-        self._nodes.check(slots)
-        weighted = self._links.weighted or self._links.components is not None
-        weight = self._links.weights if weighted else None
-        visible = self._visibility(slots) if causal else None
-        keys = self._nodes.keys.array
-        return walk(self._links, weight, slots, hops, cap, self_loops, visible, keys=keys)
-
-    def _visibility(self, slots: Ints) -> Callable[[Ints, Ints, Ints], Bools]:
-        limit = self._nodes.time.array[slots]
-
-        def visible(owner: Ints, node: Ints, edge: Ints) -> Bools:
-            now = limit[owner]
-            later: Bools = (self._nodes.time.array[node] > now) | (self._links.times(edge) > now)
-            return ~later
-
-        return visible
-
-    def freeze(self) -> tuple[Graph, list[Id]]:
-        """The frozen `Graph` of this moment, and the ids of its nodes, in the order of their keys.
-
-        Times are None unless all nodes (or all edges) have one, weights if all are 1.
-        """
-        graph = freeze(self._nodes, self._links, self.num_features)
-        return graph, self.ids(self.slots())
-
     @classmethod
     def from_graph(
         cls, graph: Graph, ids: Sequence[Id] | None = None, *, hops: int = 2, cap: int | None = None
@@ -446,7 +307,7 @@ class GrowingGraph:
             graph.num_features, directed=graph.directed, components=components, hops=hops, cap=cap
         )
         ids = range(graph.num_nodes) if ids is None else ids
-        _check_length("ids", ids, graph.num_nodes)
+        check_length("ids", ids, graph.num_nodes)
         names = dict(enumerate(graph.class_names))
         labels: list[str | None] | None = None
         if graph.labels is not None:
@@ -464,18 +325,3 @@ class GrowingGraph:
 
 def _ascending(slots: set[int]) -> Ints:
     return np.array(sorted(slots), dtype=np.int64)
-
-
-def _check_length(what: str, values: Sequence[object], length: int) -> None:
-    if len(values) != length:
-        raise ValueError(f"{what} must have {length} elements, got {len(values)}")
-
-
-def _check_times(times: ArrayLike | None, length: int) -> NDArray[np.float64]:
-    """Times of many, NaN where there is none."""
-    if times is None:
-        return np.full(length, np.nan)
-    found = np.asarray(times)
-    if found.dtype.kind not in "iuf" or found.shape != (length,) or np.isinf(found).any():
-        raise ValueError(f"times must be {length} finite numbers or NaN, got {shorten(times)}")
-    return found.astype(np.float64)

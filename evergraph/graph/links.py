@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evergraph.checks import shorten
 from evergraph.graph.arena import Arena, Column
@@ -45,9 +44,10 @@ class Links:
         self.out = Arena([Column(np.int32), None, None])
         self.into = Arena([Column(np.int32), None, None]) if directed else self.out
         if components is not None:
-            self._begin(WEIGHT)
+            self.begin(WEIGHT)
 
-    def _begin(self, place: int) -> None:
+    def begin(self, place: int) -> None:
+        """Give edges a column for weights or times, if there is none so far."""
         if self.out.columns[place] is None:
             column = Column(np.float64, math.nan)
             if place == WEIGHT:
@@ -101,11 +101,11 @@ class Links:
         if weight is None:
             weight = ONE
         else:
-            self._begin(WEIGHT)
+            self.begin(WEIGHT)
         if time is None:
             time = math.nan
         else:
-            self._begin(TIME)
+            self.begin(TIME)
         self.out.insert(source, at, (target, weight, time))
         back = self.find(self.into, target, source)[0]
         self.into.insert(target, back, (source, weight, time))
@@ -118,7 +118,7 @@ class Links:
         for place, value in ((WEIGHT, weight), (TIME, time)):
             if value is None:
                 continue
-            self._begin(place)
+            self.begin(place)
             if place == WEIGHT:
                 at = self.find(self.out, source, target)[0]
                 old = self.out.row(source, WEIGHT)[at]
@@ -139,63 +139,8 @@ class Links:
     def _differs(self, weight: Any) -> bool:
         return bool(weight != ONE) if self.components is None else bool((weight != ONE).any())
 
-    def rebuild(self, source: Ints, target: Ints, weight: Any, time: Any) -> None:
-        """Put many edges (at least one) at once, in their order, by sorting them into the others.
-
-        None for all weights or times, and NaN for a single time, leave what is there.
-        """
-        if not self.directed:  # each edge beside its mirror, so that the order stays
-            source, target = np.stack([source, target], 1), np.stack([target, source], 1)
-            source, target = source.ravel(), target.ravel()
-            weight, time = (v if v is None else np.repeat(v, 2, axis=0) for v in (weight, time))
-        owner, entry = self.out.expand(np.arange(self.num_nodes))
-        source = np.concatenate([owner, source])
-        target = np.concatenate([self._targets(entry), target])
-        order = self._order(source, target)
-        source, target = source[order], target[order]
-        first = np.flatnonzero(np.r_[True, (np.diff(source) != 0) | (np.diff(target) != 0)])
-        values: list[NDArray[Any] | None] = [target[first], None, None]
-        for place, new in ((WEIGHT, weight), (TIME, time)):
-            if new is not None:
-                self._begin(place)
-            values[place] = self._latest(place, entry, new, order, first)
-        source, target = source[first], target[first]
-        _refill(self.out, source, values)
-        if self.directed:
-            back = self._order(target, source)
-            _refill(self.into, target[back], [source[back], None, None])
-        self.count = len(source) // (1 if self.directed else 2)
-        weights = values[WEIGHT]
-        if weights is not None:
-            other = (weights.reshape(len(source), self.components or 1) != ONE).any(1)
-            self.weighted = int(other.sum()) // (1 if self.directed else 2)
-
-    def _order(self, owner: Ints, other: Ints) -> Ints:
-        """How to sort entries by owner, then by the other's key, the earlier first."""
-        keys = self.keys.array[: self.num_nodes]
-        rank = np.empty(len(keys), dtype=np.int64)
-        rank[np.argsort(keys, kind="stable")] = np.arange(len(keys))
-        return np.argsort(owner * len(keys) + rank[other], kind="stable")
-
-    def _latest(
-        self, place: int, entry: Ints, new: NDArray[Any] | None, order: Ints, first: Ints
-    ) -> NDArray[Any] | None:
-        """The last known value of each group of equal edges in a column."""
-        column = self.out.columns[place]
-        if column is None:
-            return None
-        shape = (len(order) - len(entry), *column.array.shape[1:])
-        if new is None:
-            known = np.zeros(shape[0], dtype=np.bool_)
-            new = np.full(shape, column.fill, column.array.dtype)
-        else:
-            known = ~np.isnan(new) if place == TIME else np.ones(shape[0], dtype=np.bool_)
-        known = np.concatenate([np.ones(len(entry), dtype=np.bool_), known])[order]
-        last = np.maximum.reduceat(np.where(known, np.arange(len(order)), -1), first)
-        values: NDArray[Any] = np.concatenate([column.array[entry], new])[order]
-        return values[np.where(last < 0, first, last)]
-
-    def _targets(self, entry: Ints) -> Ints:
+    def targets(self, entry: Ints) -> Ints:
+        """Where entries lead."""
         column = self.out.columns[TARGET]
         assert column is not None
         return column.array[entry].astype(np.int64)
@@ -203,7 +148,7 @@ class Links:
     def step(self, nodes: Ints) -> tuple[Ints, Ints, Ints]:
         """All edges that leave slots, as `hops.walk` wants them."""
         parent, entry = self.out.expand(nodes)
-        return parent, self._targets(entry), entry
+        return parent, self.targets(entry), entry
 
     def weights(self, entry: Ints) -> Floats:
         """The weights of entries as floating-point numbers, `(N,)` or `(N, W)`."""
@@ -221,11 +166,11 @@ class Links:
         parent, entry = self.out.expand(slots, self.limit)
         column = self.out.columns[WEIGHT]
         if column is None:
-            return parent, self._targets(entry), np.full(len(entry), self.unit)
+            return parent, self.targets(entry), np.full(len(entry), self.unit)
         weight = (
             column.array[entry].reshape(len(entry), self.components or 1).sum(1, dtype=np.int64)
         )
-        return parent, self._targets(entry), weight
+        return parent, self.targets(entry), weight
 
     def counting(self, slot: int) -> list[int]:
         """The slots in whose sums this one counts, itself left out."""
@@ -235,7 +180,7 @@ class Links:
         if not limit:
             return []
         crowded = self.out.length.array[sources] > limit
-        last = self._targets(self.out.start.array[sources[crowded]] + limit - 1)
+        last = self.targets(self.out.start.array[sources[crowded]] + limit - 1)
         beyond = self.keys.array[last] < self.keys.cells[slot]
         keep = np.ones(len(sources), dtype=np.bool_)
         keep[crowded] = ~beyond
@@ -264,16 +209,6 @@ class Links:
     def nbytes(self) -> int:
         """The size of all arrays."""
         return self.out.nbytes + (self.into.nbytes if self.directed else 0)
-
-
-def _refill(arena: Arena, owner: Ints, values: Sequence[Any]) -> None:
-    """Put entries, sorted by owner, in the place of everything in an arena."""
-    slots = len(arena.start.array)
-    for column in arena.columns:
-        if column is not None:
-            column.replace(column.array[:0].copy())
-    arena.used = arena.dead = 0
-    arena.append(np.arange(slots), np.bincount(owner, minlength=slots), *values)
 
 
 def fixed_weight(weight: object, components: int | None) -> Any:

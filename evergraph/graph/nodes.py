@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from evergraph.checks import shorten
 from evergraph.graph.arena import Arena, Column
 from evergraph.graph.hops import Bools, Ints
-from evergraph.graph.ids import Id, check_id, key
+from evergraph.graph.ids import PLAIN, Coded, Id, check_id, key
 
 FRACTION = 16  # features are integers in units of 2**-16
 MAX_VALUE = 2**24  # in these units: 256, which float32 holds exactly
@@ -54,10 +54,21 @@ class Nodes:
 
     def find_all(self, nodes: Sequence[Id]) -> Ints:
         """The slots of many nodes."""
-        if set(map(type, nodes)) <= _PLAIN:
+        few = nodes.distinct if isinstance(nodes, Coded) else nodes
+        if set(map(type, few)) <= PLAIN:
             with suppress(KeyError):  # `find` says which is missing
-                return np.fromiter(map(self.slot_of.__getitem__, nodes), np.int64, len(nodes))
+                found = np.fromiter(map(self.slot_of.__getitem__, few), np.int64, len(few))
+                return found[nodes.codes] if isinstance(nodes, Coded) else found
         return np.fromiter(map(self.find, nodes), dtype=np.int64, count=len(nodes))
+
+    def find_ends(self, sources: Sequence[Id], targets: Sequence[Id]) -> tuple[Ints, Ints]:
+        """The slots of the ends of many edges; ids that both share are looked up once."""
+        if isinstance(sources, Coded) and isinstance(targets, Coded):
+            distinct, codes = sources.distinct, [sources.codes, targets.codes]
+            if targets.distinct is distinct:
+                found = self.find_all(Coded(distinct, np.concatenate(codes)))
+                return found[: len(sources)], found[len(sources) :]
+        return self.find_all(sources), self.find_all(targets)
 
     def sorted(self) -> Ints:
         """The slots of all nodes in the order of their keys."""
@@ -82,16 +93,35 @@ class Nodes:
         self.keys.cells[slot] = key(node)
         return slot
 
-    def add_all(self, nodes: Sequence[Id]) -> Ints:
-        """Give many new nodes slots behind all that are there."""
+    def next_slots(self, nodes: Sequence[Id]) -> dict[Id, int] | None:
+        """Slots behind all that are there, for many nodes; None unless all are new and distinct."""
         first = len(self.id_of)
-        slots = range(first, first + len(nodes))
-        self.id_of.extend(nodes)
-        self.label.extend([None] * len(nodes))
-        self.reserve(slots.stop)
-        self.slot_of.update(zip(nodes, slots, strict=True))
-        self.keys.array[first : slots.stop] = np.fromiter(map(key, nodes), np.uint64, len(nodes))
-        return np.arange(first, slots.stop)
+        slots = dict(zip(nodes, range(first, first + len(nodes)), strict=True))
+        new = len(slots) == len(nodes) and self.slot_of.keys().isdisjoint(slots)
+        return slots if new else None
+
+    def add_all(
+        self,
+        slots: dict[Id, int],
+        keys: NDArray[np.uint64],
+        labels: Sequence[str | None],
+        counts: Mapping[str, int],
+    ) -> Ints:
+        """Give many new nodes the slots that `next_slots` has found, and their labels."""
+        first, end = len(self.id_of), len(self.id_of) + len(slots)
+        names: dict[str | None, str | None] = {None: None}
+        for name, count in counts.items():
+            names[name] = plain = sys.intern(str(name))
+            self.classes[plain] = self.classes.get(plain, 0) + count
+        self.label.extend(map(names.__getitem__, labels))
+        self.id_of.extend(slots)
+        if self.slot_of:
+            self.slot_of.update(slots)
+        else:
+            self.slot_of = slots
+        self.reserve(end)
+        self.keys.array[first:end] = keys
+        return np.arange(first, end)
 
     def reserve(self, slots: int) -> None:
         """Make room for the slots 0 to `slots - 1`."""
@@ -156,9 +186,6 @@ class Nodes:
         return arrays + sum(map(sys.getsizeof, tables)) + integers + ids
 
 
-_PLAIN = frozenset((str, int))
-
-
 def check_row(indices: ArrayLike, values: ArrayLike, num_features: int) -> tuple[Int32s, Int32s]:
     """A feature row as int32 without zeros; an error names what is wrong with it."""
     index, value = _as_ints("index", indices), _as_ints("value", values)
@@ -197,19 +224,23 @@ def check_rows(
             f"index and value must have indptr[-1] = {indptr[-1]} entries, got {len(index)} and "
             f"{len(value)}"
         )
-    owner = np.repeat(np.arange(count), counts)
-    wrong = (index < 0) | (index >= num_features) | (value > MAX_VALUE) | (value < -MAX_VALUE)
-    wrong[1:] |= (index[1:] <= index[:-1]) & (owner[1:] == owner[:-1])
-    if wrong.any():
-        at = int(owner[wrong.argmax()])
-        part = slice(indptr[at], indptr[at + 1])
-        try:
-            check_row(index[part], value[part], num_features)
-        except ValueError as error:
-            raise ValueError(f"row {at}: {error}") from None
-    keep = value != 0
-    if not keep.all():
-        counts = np.bincount(owner[keep], minlength=count)
+    if not len(index):
+        return counts, index.astype(np.int32), value.astype(np.int32)
+    fits = 0 <= index.min() <= index.max() < num_features
+    fits = fits and -MAX_VALUE <= value.min() <= value.max() <= MAX_VALUE
+    descends = index[1:] <= index[:-1]
+    starts = indptr[1:-1]
+    descends[starts[(starts > 0) & (starts < len(index))] - 1] = False  # there another row begins
+    if not fits or descends.any():
+        for at in range(count):
+            part = slice(indptr[at], indptr[at + 1])
+            try:
+                check_row(index[part], value[part], num_features)
+            except ValueError as error:
+                raise ValueError(f"row {at}: {error}") from None
+    if np.count_nonzero(value) < len(value):
+        keep = value != 0
+        counts = np.bincount(np.repeat(np.arange(count), counts)[keep], minlength=count)
         index, value = index[keep], value[keep]
     return counts, index.astype(np.int32, copy=False), value.astype(np.int32, copy=False)
 

@@ -6,11 +6,21 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from evergraph.checks import shorten
 from evergraph.graph.database import Database, FileError, StoreError
-from evergraph.graph.ids import Id, check_id, check_number, check_text
+from evergraph.graph.ids import Id, check_id, check_text
+from evergraph.graph.records import (
+    Edge,
+    Node,
+    edge_of,
+    node_of,
+    node_values,
+    rank,
+    time_value,
+    weight_value,
+)
 
 VERSION = 2
 T = TypeVar("T")
@@ -65,25 +75,6 @@ _RELEASED = _BOTH.format("source", "target")
 _SHOW = "DELETE FROM held_back WHERE id = ?1"
 _OF_EDGE = "WHERE source = ?1 AND target = ?2"
 _OF_NODE = "WHERE source = ?1 OR target = ?1"
-
-
-class Node(NamedTuple):
-    """A node as it is stored; `label_position` is the event that brought the label."""
-
-    id: Id
-    cells: dict[str, Any]
-    label: str | None
-    label_position: int | None
-    time: float | None
-
-
-class Edge(NamedTuple):
-    """An edge as it is stored; None stands for weight 1."""
-
-    source: Id
-    target: Id
-    weight: float | tuple[float, ...] | None
-    time: float | None
 
 
 class Store:
@@ -208,7 +199,7 @@ class Store:
         Returns:
             The edges that waited for it and are there now.
         """
-        values = _node_values(node, cells, label, time)
+        values = node_values(node, cells, label, time)
         self._file.write(_PUT_NODE, (*values, self._position, None))
         self._position += 1
         return self._release(f"({_OF_NODE[6:]}) AND", values[:1])
@@ -225,7 +216,7 @@ class Store:
         replaces them later.
         """
         first, mark = self._position, "" if base else None
-        values = [(*_node_values(*node), first + at, mark) for at, node in enumerate(nodes)]
+        values = [(*node_values(*node), first + at, mark) for at, node in enumerate(nodes)]
         self._file.write_all(_PUT_NODE, values)
         self._position += len(values)
         return self._release("", ())
@@ -236,7 +227,7 @@ class Store:
         if found:
             self._file.write_all(_PUT_EDGE.format("edge", ""), found)
             self._file.write(f"DELETE FROM waiting WHERE {which} {_RELEASED}", values)
-        return [_edge(row) for row in found]
+        return [edge_of(row) for row in found]
 
     def put_label(self, node: Id, label: str | None) -> None:
         """Label a node, or take its label away; an error if the node is not there."""
@@ -289,7 +280,7 @@ class Store:
         """
         mark = 1 if base else None
         values = [
-            (*self._pair(source, target), _weight_value(weight), _time(time), mark)
+            (*self._pair(source, target), weight_value(weight), time_value(time), mark)
             for source, target, weight, time in edges
         ]
         proper = [edge for edge in values if edge[0] != edge[1]]
@@ -312,7 +303,7 @@ class Store:
     def _pair(self, source: Id, target: Id) -> tuple[Id, Id]:
         """The ends of an edge as they are stored: undirected ones in the order of SQLite."""
         one, other = check_id(source), check_id(target)
-        if self.directed or _rank(one) <= _rank(other):
+        if self.directed or rank(one) <= rank(other):
             return one, other
         return other, one
 
@@ -320,11 +311,11 @@ class Store:
         """A node, or None if it is not there."""
         sql = "SELECT * FROM node WHERE id = ?"
         found = next(self._file.read(sql, (check_id(node),)), None)
-        return None if found is None else _node(found)
+        return None if found is None else node_of(found)
 
     def nodes(self) -> Iterator[Node]:
         """All nodes in the order of their ids, integers first."""
-        return self._decoded(_node, self._file.read("SELECT * FROM node ORDER BY id"))
+        return self._decoded(node_of, self._file.read("SELECT * FROM node ORDER BY id"))
 
     def bases(self, node: Id | None = None) -> Iterator[tuple[Id, dict[str, Any]]]:
         """Ids and cells of the nodes that were put as base, as they were then; or of one node."""
@@ -340,12 +331,12 @@ class Store:
 
     def edges(self) -> Iterator[Edge]:
         """All edges in the order of their ids; those that wait are not among them."""
-        return self._decoded(_edge, self._file.read("SELECT * FROM edge ORDER BY source, target"))
+        return self._decoded(edge_of, self._file.read("SELECT * FROM edge ORDER BY source, target"))
 
     def waiting(self) -> Iterator[Edge]:
         """The edges that wait for a node."""
         return self._decoded(
-            _edge, self._file.read("SELECT * FROM waiting ORDER BY source, target")
+            edge_of, self._file.read("SELECT * FROM waiting ORDER BY source, target")
         )
 
     def base_edges(self, base: bool = True) -> Iterator[Edge]:
@@ -353,7 +344,7 @@ class Store:
         kept = f"base IS {'NOT ' if base else ''}NULL"
         parts = (f"SELECT * FROM {table} WHERE {kept}" for table in ("edge", "waiting"))
         return self._decoded(
-            _edge, self._file.read(" UNION ALL ".join(parts) + " ORDER BY source, target")
+            edge_of, self._file.read(" UNION ALL ".join(parts) + " ORDER BY source, target")
         )
 
     def check_writable(self) -> None:
@@ -378,46 +369,3 @@ class Store:
     def backup(self, path: Path | str) -> None:
         """A consistent copy in another file, while this one is in use."""
         self._file.backup(Path(path))
-
-
-def _rank(node: Id) -> tuple[bool, Id]:
-    return isinstance(node, str), node
-
-
-def _node_values(
-    node: Id, cells: Mapping[str, Any], label: str | None = None, time: float | None = None
-) -> tuple[Id, str, str | None, float | None]:
-    try:
-        text = json.dumps(dict(cells), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise StoreError(
-            f"the cells of node {shorten(node)} must be what JSON can hold, got {shorten(cells)}: "
-            f"{error}"
-        ) from None
-    label = None if label is None else check_text("a label", label)
-    return check_id(node), text, label, _time(time)
-
-
-def _time(time: float | None) -> float | None:
-    return None if time is None else check_number("a time", time)
-
-
-def _weight_value(weight: Any) -> float | str | None:
-    """A number as it is, a vector as JSON."""
-    if weight is None:
-        return None
-    if isinstance(weight, str | bytes) or not hasattr(weight, "__len__"):
-        return check_number("a weight", weight)
-    return json.dumps([check_number("a weight", part) for part in weight])
-
-
-def _node(row: tuple[Any, ...]) -> Node:
-    node, cells, label, position, time, *_ = row
-    return Node(node, json.loads(cells), label, position, time)
-
-
-def _edge(row: tuple[Any, ...]) -> Edge:
-    source, target, weight, time, _ = row
-    vector = tuple(json.loads(weight)) if isinstance(weight, str) else weight
-    return Edge(source, target, vector, time)

@@ -9,7 +9,8 @@ from typing import Any
 from evergraph.checks import shorten
 from evergraph.datasets.events import Event
 from evergraph.graph.ids import Id
-from evergraph.graph.store import Edge, Node, Store
+from evergraph.graph.records import Edge, Node
+from evergraph.graph.store import Store
 from evergraph.model.schemas import nodes_of
 from evergraph.model.state import State
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
-from evergraph.graph.store import Node, Store
+from evergraph.graph.records import Node
+from evergraph.graph.store import Store
 
 CHUNK = 10_000  # nodes that are read from the store at a time
 

@@ -17,6 +17,7 @@ from pyarrow import feather, parquet
 
 from evergraph.datasets.columns import from_rows
 from evergraph.datasets.csv_blocks import read_csv
+from evergraph.datasets.encoding import Column
 from evergraph.datasets.generate import generate
 from evergraph.datasets.graph_tables import read_edges, read_nodes
 from evergraph.datasets.jsonl_blocks import read_jsonl
@@ -286,6 +287,46 @@ def test_types_of_arrow_without_counterpart_are_reported():
     )
     found = problems_of(table)
     assert [problem.column for problem in found] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("data", "ids", "expected"),
+    [
+        (b"ann,bob\nbob,cy\n", ["ann", "bob"], [("ann", "bob"), ("bob", "cy")]),
+        (b"ann,bob\nbob,ann\n", ["bob", "x", "ann"], [("ann", "bob"), ("bob", "ann")]),
+        (b"ann,7\n7,bob\n", ["ann", "7", "bob"], [("ann", 7), (7, "bob")]),
+        (b"7,8\n8,9\n", [7, 8, 9], [(7, 8), (8, 9)]),
+        (b"ann , bob\nbob,ann\n", ["ann", "bob", "ann "], [("ann", "bob"), ("bob", "ann")]),
+        (b"3f,0a\n-1,0a\n", ["0a", "3f", "-1"], [("3f", "0a"), (-1, "0a")]),
+        (b"", ["ann"], []),
+        (b"ann,bob\n", [], [("ann", "bob")]),
+    ],
+)
+def test_ends_are_the_same_whatever_ids_are_known(data, ids, expected):
+    for among in (None, ids):
+        parts = read_edges(io.BytesIO(b"source,target\n" + data), among=among)
+        pairs = [zip(part.sources, part.targets, strict=True) for part in parts]
+        assert [pair for some in pairs for pair in some] == expected
+
+
+def test_complaints_about_ends_are_the_same_whatever_ids_are_known():
+    data = b"source,target\nann,bob\n,ann\nbob,a\0b\n"
+    for ids in (None, ["ann", "bob"]):
+        found = problems_of(io.BytesIO(data), read_edges, among=ids)
+        assert [(problem.line, problem.column) for problem in found] == [
+            (3, "source"),
+            (4, "target"),
+        ]
+
+
+def test_what_was_parsed_once_is_not_parsed_again():
+    (nodes,) = read_nodes({"id": [1, 2], "age": ["1", "old"]})
+    schema = Schema([Column("age", "number")])
+    for _ in range(2):  # the second time from what the chunk remembers
+        report = Report()
+        schema.encode(nodes.features, report)
+        assert [(problem.line, problem.value) for problem in report.problems] == [(2, "'old'")]
+    assert len(nodes.features.parsed) == 1
 
 
 def test_edges_have_ends_weights_and_times():
