@@ -38,7 +38,7 @@ MEASURED = ("number", "date", "vector")
 KINDS = (*MEASURED, "boolean", *BUCKETS, "drop")
 WIDEST = 1 << 20
 _SEASON = [
-    np.array([round(ONE * wave(2 * math.pi * day / 366)) for day in range(366)])
+    np.array([round(ONE * wave(2 * math.pi * day / 366)) for day in range(366)], np.int32)
     for wave in (math.sin, math.cos)
 ]
 _RULES = {
@@ -156,11 +156,10 @@ class Column:
             return [_block(fixed, start), Part(flag, ONE, row=np.flatnonzero(parsed.missing))]
         parts = [_single(start + parsed.missing, np.where(parsed.missing, ONE, fixed[0]))]
         if self.kind == "date":
-            day = _day_in_year(parsed.values[0])
-            parts += [
-                _single(place, np.where(parsed.missing, 0, wave[day]))
-                for place, wave in enumerate(_SEASON, flag + 1)
-            ]
+            known = np.flatnonzero(~parsed.missing)
+            day = _day_in_year(parsed.values[0, known])
+            waves = enumerate(_SEASON, flag + 1)
+            parts += [_single(place, wave[day], known) for place, wave in waves]
         return parts
 
     def _hash(self, distinct: Sequence[str]) -> NDArray[np.int32]:
@@ -197,21 +196,24 @@ class Part:
     counts: Ints | None = None
 
 
-def _single(index: NDArray[np.integer] | int, value: NDArray[np.integer]) -> Part:
-    """A place per row; zeros are left out."""
+def _single(
+    index: NDArray[np.integer] | int, value: NDArray[np.integer], row: Ints | None = None
+) -> Part:
+    """At most one place per row, those of `row` or all; zeros are left out."""
     if value.all():
-        return Part(index, value)
-    row = np.flatnonzero(value)
-    return Part(index if isinstance(index, int) else index[row], value[row], row)
+        return Part(index, value, row)
+    kept = np.flatnonzero(value)
+    index = index if isinstance(index, int) else index[kept]
+    return Part(index, value[kept], kept if row is None else row[kept])
 
 
 def _block(fixed: NDArray[np.int32], start: int) -> Part:
     """Columns of places from `start` on; zeros are left out."""
     width, rows = fixed.shape
-    columns = np.ascontiguousarray(fixed.T)
-    kept = columns != 0
-    index = np.broadcast_to(np.arange(start, start + width, dtype=np.int32), (rows, width))
-    return Part(index[kept], columns[kept], counts=np.count_nonzero(kept, axis=1))
+    flat = fixed.T.reshape(-1)
+    kept = flat != 0
+    index = np.tile(np.arange(start, start + width, dtype=np.int32), rows)
+    return Part(index[kept], flat[kept], counts=np.count_nonzero(fixed, axis=0))
 
 
 def _bag(
@@ -222,12 +224,13 @@ def _bag(
     np.cumsum(np.bincount(row, minlength=rows), out=indptr[1:])
     ones = np.ones(len(bucket), dtype=np.int32)
     bags = sparse.csr_array((ones, bucket, indptr), shape=(rows, buckets))
+    bags = bags.tocsc().tocsr()  # sorts the buckets of a row
     bags.sum_duplicates()
     counts = np.diff(bags.indptr)
-    owner = np.repeat(np.arange(rows, dtype=np.int32), counts)
     value = bags.data.astype(np.float64)
+    owner = np.repeat(np.arange(rows), counts)
     length = np.sqrt(np.bincount(owner, weights=value * value, minlength=rows))
-    value /= length[owner]
+    value /= np.repeat(length, counts)
     value *= ONE
     np.rint(value, out=value)
     return Part(start + bags.indices, value.astype(np.int32), counts=counts)
