@@ -13,7 +13,7 @@ run: $(READY)   ## set up, then run the main job
 	$(BIN)/evergraph run
 
 test: check     ## set up, lint, type-check and run the tests
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 check: $(READY) ## lint and type-check only
 	$(BIN)/ruff check .
