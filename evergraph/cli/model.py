@@ -62,21 +62,24 @@ def train(
             "`both` (the mean of the two)."
         ),
     ] = "exact",
+    unknown_ends: Annotated[
+        str, typer.Option(help="Edges to nodes that are not there: `wait`, `drop` or `error`.")
+    ] = "wait",
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a model folder from tables, and print what the columns were taken for.
 
     Numbers are standardized, categories and words hashed, dates read, gaps filled; edges to nodes
-    that are not there wait for them. All complaints about the tables come at once. In a table with
-    a column `split`, labels of test and val are not learned: accuracy on them is printed.
+    that are not there wait for them (see --unknown-ends). All complaints come at once. In a table
+    with a column `split`, labels of test and val are not learned: accuracy on them is printed.
     """
     from evergraph.datasets.schema import Schema
     from evergraph.model import Model, Settings
     from evergraph.model.schemas import read_schema
 
     with complaints(), progress(as_json) as shown:
-        settings = Settings(learner=cast(Any, learner))
+        settings = Settings(learner=cast(Any, learner), unknown_ends=cast(Any, unknown_ends))
         given = None if schema is None else read_schema(schema)
         task = shown.add_task(f"reading {data}", total=None)
         nodes, edges = tables_of(data, data_root, lambda what: shown.update(task, description=what))

@@ -86,6 +86,17 @@ class Edges:
         times = _known(self.times, size)
         return zip(self.sources, self.targets, weights, times, strict=True)
 
+    def without(self, rows: Sequence[int]) -> Edges:
+        """The same without some of the rows."""
+        kept = np.delete(np.arange(len(self.sources)), list(rows))
+        return Edges(
+            [self.sources[row] for row in kept.tolist()],
+            [self.targets[row] for row in kept.tolist()],
+            None if self.weights is None else self.weights[kept],
+            None if self.times is None else self.times[kept],
+            self.chunk.take(kept),
+        )
+
 
 def _known(times: Floats | None, size: int) -> list[float | None]:
     """Times, None where there is none."""

@@ -17,7 +17,7 @@ from evergraph.graph.links import fixed_weight
 from evergraph.learn.network import Todo
 from evergraph.model.record import record, score
 from evergraph.model.state import State
-from evergraph.model.tables import as_id, plain
+from evergraph.model.tables import ENDS_RULE, ENDS_WAY_OUT, as_id, plain
 
 FIELDS = ("type", "id", "source", "target", "label", "weight", "time")
 
@@ -148,6 +148,8 @@ def _store(state: State, event: Event) -> Any:
             raise ValueError(f"the weight of an edge must be one number, got {event.weight}")
         if event.weight is not None and fixed_weight(event.weight, None) < 0:
             raise ValueError(f"a weight must be 0 or more, got {event.weight}")
+        if not _ends_may_come(state, source, target):
+            return False
         return store.put_edge(source, target, event.weight, event.time)
     if event.type == "delete_edge":
         return store.delete_edge(source, target)
@@ -174,6 +176,15 @@ def _note(state: State, events: Sequence[Event]) -> Todo | None:
     todo = state.network.todo.after(state.graph, labels, removed)
     state.store.set("network", todo.to_json())
     return todo
+
+
+def _ends_may_come(state: State, *ends: Id) -> bool:
+    """Whether an edge is to be stored: both ends are there, or it may wait for them."""
+    rule = state.settings.unknown_ends
+    missing = [] if rule == "wait" else [end for end in ends if state.store.node(end) is None]
+    if missing and rule == "error":
+        raise ValueError(f"{ENDS_RULE}, got {shorten(missing[0])}; {ENDS_WAY_OUT}")
+    return not missing
 
 
 def _expect(graph: GrowingGraph, events: Sequence[Event]) -> None:

@@ -22,6 +22,7 @@ GRAPH, SETTINGS, LEARNER = "graph.sqlite", "model.json", "learner.safetensors"
 NETWORK = "network.safetensors"
 LearnerName = Literal["exact", "network", "both"]
 LEARNERS: tuple[str, ...] = get_args(LearnerName)
+UnknownEnds = Literal["wait", "drop", "error"]
 UNFINISHED = ".unfinished"  # in a folder that `train` is making
 
 
@@ -38,6 +39,8 @@ class Settings:
         learner: who tells classes and probabilities: the `exact` closed form, the `network`, or
             the mean of `both`.
         memory: items that the network remembers at the most.
+        unknown_ends: edges to nodes that are not there `wait` for them, are `drop`ped, or are an
+            `error`. Only edges that wait make the model independent of the order of events.
     """
 
     hops: int = 2
@@ -49,10 +52,12 @@ class Settings:
     held_out: int = 400
     learner: LearnerName = "exact"
     memory: int = 500
+    unknown_ends: UnknownEnds = "wait"
 
     def __post_init__(self) -> None:
         """Reject what is unknown."""
         check_one_of("learner", self.learner, LEARNERS)
+        check_one_of("unknown_ends", self.unknown_ends, get_args(UnknownEnds))
         least = {"hops": 1, "cap": 1, "memory": 1, "max_width": 0, "landmarks": 0, "held_out": 0}
         for name, lowest in least.items():
             value = getattr(self, name)

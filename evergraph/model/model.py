@@ -76,7 +76,7 @@ class Model:
         """
         path = Path(path)
         check_new(path)
-        tables = Tables.read(nodes, edges, id=id)
+        tables = Tables.read(nodes, edges, id=id).with_known_ends(settings.unknown_ends)
         schema = tables.fit(schema)
         with new_folder(path):
             store = Store(path / GRAPH, directed=settings.directed)

@@ -14,7 +14,11 @@ from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
 from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
+from evergraph.model.folder import UnknownEnds
 from evergraph.model.schemas import check_columns
+
+ENDS_RULE = "both ends of an edge must be nodes that are there"
+ENDS_WAY_OUT = "add the node, or let unknown ends wait or be dropped when you train"
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,23 @@ class Tables:
             _check_weights(link, report)
         report.check()
         return cls(found, linked)
+
+    def with_known_ends(self, unknown: UnknownEnds) -> Tables:
+        """The same without edges to nodes that are not there, or an error, as the setting says."""
+        if unknown == "wait":
+            return self
+        report, known = Report(), {node for part in self.nodes for node in part.ids}
+        edges = []
+        for link in self.edges:
+            pairs = list(zip(link.sources, link.targets, strict=True))
+            bad = [row for row, ends in enumerate(pairs) if not known.issuperset(ends)]
+            for row in bad if unknown == "error" else ():
+                column = "target" if pairs[row][0] in known else "source"
+                end = dict(zip(("source", "target"), pairs[row], strict=True))[column]
+                link.chunk.complain(report, row, column, end, ENDS_RULE, ENDS_WAY_OUT)
+            edges.append(link.without(bad) if bad else link)
+        report.check()
+        return Tables(self.nodes, edges)
 
     def fit(self, schema: Schema | None) -> Schema:
         """A schema, inferred unless its kinds are given, with the statistics of these nodes."""
