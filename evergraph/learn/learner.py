@@ -155,12 +155,12 @@ class Learner:
             )
         self.intake = Intake(model.requires, outliers)
         self.position = 0
-        self.rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.optimizer = Optimizer(training)
         self.average: dict[str, Tensor] = {}
         self._snapshot: Any = None
-        self._spare: dict[str, Tensor] = {}
+        self._undo = Undo()
         self._lock, self._writer = threading.Lock(), threading.Lock()
 
     @property
@@ -168,6 +168,13 @@ class Learner:
         """The labels met so far, in the order of the outputs; none if the task has no labels."""
         found: list[int] = getattr(self.task, "classes", [])
         return found
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Random numbers for the order of items; a transaction keeps their state at first use."""
+        if self.optimizer.undo is not None:
+            self.optimizer.undo.keep_random(self._rng)
+        return self._rng
 
     # -- learning ---------------------------------------------------------------------------
 
@@ -206,7 +213,8 @@ class Learner:
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """Run an action; put everything back if an exception comes out of it."""
-        undo = Undo(self._spare)
+        undo = self._undo
+        undo.begin()
         restore = savepoint(self, undo)
         try:
             self.average = dict(self.average)
@@ -215,7 +223,6 @@ class Learner:
             name = undo.non_finite()
             if name is not None:
                 raise FloatingPointError(self._diverged(f"{name} became non-finite"))
-            undo.commit()
         except BaseException:
             restore()
             self.model.zero_grad(set_to_none=True)
@@ -374,11 +381,11 @@ class Learner:
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have a lock of their own and no snapshot."""
-        own = ("_lock", "_writer", "_snapshot", "_spare")
+        own = ("_lock", "_writer", "_snapshot", "_undo")
         return {k: v for k, v in vars(self).items() if k not in own}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """The opposite of `__getstate__`."""
         vars(self).update(state)
         self._lock, self._writer = threading.Lock(), threading.Lock()
-        self._snapshot, self._spare = None, {}
+        self._snapshot, self._undo = None, Undo()

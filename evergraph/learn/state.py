@@ -31,8 +31,12 @@ class Parts(Protocol):
     memory: Memory | None
     average: dict[str, Tensor]
     position: int
-    rng: np.random.Generator
     generator: torch.Generator
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Random numbers for the order of items."""
+        ...
 
     @property
     def method(self) -> Stateful:
@@ -49,46 +53,44 @@ def configuration(parts: Parts) -> dict[str, str]:
 
 def savepoint(parts: Parts, undo: Undo) -> Restore:
     """A function that puts everything back as it is now; `undo` gets what changes in place."""
-    undo.keep(_buffers(parts.model))
+    layers = _layers(parts.model)
+    undo.keep(_buffers(layers))
     position, average = parts.position, parts.average
-    rng, noise = parts.rng.bit_generator.state, parts.generator.get_state()
+    noise = parts.generator.get_state()
     optimizer = dict(vars(parts.optimizer))
     task = {name: copy.copy(value) for name, value in parts.task.state().items()}
-    modules = [(part, dict(part._parameters)) for part in _layers(parts.model.head)]
-    restores = [owner.savepoint() for _, owner in _owners(parts)]
+    modules = [(layer, layer._parameters.copy()) for layer in layers if layer._parameters]
+    owners = (parts.intake, parts.method, parts.memory)
+    restores = [owner.savepoint() for owner in owners if owner is not None]
 
     def restore() -> None:
         undo.restore()
-        for part, parameters in modules:
-            part._parameters.clear()
-            part._parameters.update(parameters)
+        for layer, parameters in modules:
+            layer._parameters.clear()
+            layer._parameters.update(parameters)
         for each in restores:
             each()
         parts.task.load_state(task)
         vars(parts.optimizer).update(optimizer)
-        parts.rng.bit_generator.state = rng
         parts.generator.set_state(noise)
         parts.position, parts.average = position, average
 
     return restore
 
 
-def _buffers(model: nn.Module) -> dict[str, Tensor]:
-    """What layers change in place, by name."""
-    return {
-        f"buffer {name} of layer {number}": buffer
-        for number, layer in enumerate(_layers(model))
-        for name, buffer in layer._buffers.items()
-        if buffer is not None
-    }
+def _buffers(layers: list[nn.Module]) -> list[tuple[str, Tensor]]:
+    """What layers change in place, with their names in their layers."""
+    found = [item for layer in layers if layer._buffers for item in layer._buffers.items()]
+    return [(name, buffer) for name, buffer in found if buffer is not None]
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
     """A module and all inside it; `modules` does the same in three times the time."""
-    found = [model]
+    found: list[nn.Module | None] = [model]
     for layer in found:  # grows on the way
-        found += [inner for inner in layer._modules.values() if inner is not None]
-    return found
+        if layer is not None:
+            found.extend(layer._modules.values())
+    return [layer for layer in found if layer is not None]
 
 
 def contents(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -80,7 +80,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, model: nn.Module) -> None:
-        """Move every parameter that has a gradient."""
+        """Move every parameter that has a gradient, which is taken from it."""
         if self.training.cycle:
             one_cycle(self, min(self.count, self.training.cycle), self.training.cycle + 1)
         self.count += 1
@@ -88,6 +88,7 @@ class Optimizer:
             gradient = parameter.grad
             if gradient is None:
                 continue
+            parameter.grad = None
             decay = self.training.weight_decay if parameter.dim() > 1 else 0.0
             if gradient.is_sparse and (decay or self.training.momentum):
                 gradient = gradient.to_dense()

@@ -6,17 +6,15 @@ gradient is sparse. References suffice for what is replaced and never changed in
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Restore = Callable[[], None]
 State = tuple[dict[str, Tensor], dict[str, Any]]
-
-SMALL = 1000  # tensors with fewer numbers are checked together
 
 
 class Stateful(Protocol):
@@ -36,41 +34,51 @@ class Stateful(Protocol):
 
 
 class Undo:
-    """The state of tensors before a transaction.
+    """The state of tensors and random numbers before a transaction.
 
-    A tensor that is written as a whole gets new memory, and the old one is what is put back: no
-    copy is made.
-
-    Attributes:
-        spare: memory by name, which is used again and again.
+    A tensor that is written as a whole gets other memory, and the old one is what is put back: no
+    copy is made. One object serves one transaction after another: what a tensor held before the
+    last one is the memory that it gets in the next.
     """
 
-    def __init__(self, spare: dict[str, Tensor]) -> None:
-        self.spare = spare
+    def __init__(self) -> None:
         self._whole: dict[str, tuple[Tensor, Tensor]] = {}  # a tensor, and its memory before
+        self._flag, self._one = torch.zeros(()), torch.ones(())
+        self.begin()
+
+    def begin(self) -> None:
+        """Start a transaction, with nothing kept."""
+        self._spare, self._whole = self._whole, {}
+        self._copied: list[tuple[str, Tensor, Tensor]] = []
         self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._drawn: tuple[np.random.Generator, Any] | None = None
 
     def renew(self, name: str, tensor: Tensor) -> Tensor:
         """Give a tensor other memory if it has not been kept yet; returns what it held."""
         old = tensor.data
         if name not in self._whole:
-            fresh = self._memory(name, old)
+            spare = self._spare.get(name)
+            if spare is not None and spare[1].shape == old.shape and spare[1].dtype == old.dtype:
+                fresh = spare[1]
+            else:
+                fresh = torch.empty_like(old)
             self._whole[name] = (tensor, old)
             tensor.data = fresh
         return old
 
-    def keep(self, tensors: Mapping[str, Tensor]) -> None:
+    def keep(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Copy tensors that others are about to change in place."""
-        if tensors:
-            copies = [self._memory(name, tensor) for name, tensor in tensors.items()]
-            torch._foreach_copy_(copies, list(tensors.values()))
-            kept = zip(tensors.values(), copies, strict=True)
-            self._whole.update(zip(tensors, kept, strict=True))
+        self._copied += [(name, tensor, tensor.data.clone()) for name, tensor in tensors]
 
     @torch.no_grad()
     def keep_rows(self, tensor: Tensor, index: Tensor) -> None:
         """Copy the rows of a tensor that are about to change."""
         self._rows.append((tensor, index, tensor[index].clone()))
+
+    def keep_random(self, rng: np.random.Generator) -> None:
+        """Keep the state of random numbers, if this is the first time that they are drawn."""
+        if self._drawn is None:
+            self._drawn = (rng, rng.bit_generator.state)
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -79,34 +87,30 @@ class Undo:
             tensor[index] = rows
         for tensor, before in self._whole.values():
             tensor.data = before
-        self.spare.clear()
-
-    def commit(self) -> None:
-        """Let go of the state before; its memory serves the next transaction."""
-        for tensor, _, _ in self._rows:
-            tensor.grad = None
-        for name, (tensor, before) in self._whole.items():
-            tensor.grad = None
-            self.spare[name] = before
+        for _, tensor, before in self._copied:
+            tensor.data = before
+        if self._drawn is not None:
+            rng, state = self._drawn
+            rng.bit_generator.state = state
+        self._whole = {}  # its memory is in use again
 
     def non_finite(self) -> str | None:
         """The name of a tensor that was kept and has become NaN or infinite, or None."""
-        whole = self._whole.items()
-        changed = [(n, t.data) for n, (t, _) in whole if t.is_floating_point()]
-        changed += [("a weight", tensor.data[index]) for tensor, index, _ in self._rows]
-        parts = [t for _, t in changed if t.numel() >= SMALL]
-        small = [t for _, t in changed if t.numel() < SMALL]
-        if small:
-            parts.append(torch._C._nn.flatten_dense_tensors(small))
-        if math.isfinite(sum([part.sum().item() for part in parts])):
+        tensors = [tensor.data for tensor, _ in self._whole.values()]
+        tensors += [tensor for _, tensor, _ in self._copied if tensor.is_floating_point()]
+        tensors += [tensor.data[index] for tensor, index, _ in self._rows]
+        if not tensors:
             return None
-        return next((n for n, t in changed if not bool(t.isfinite().all())), None)
-
-    def _memory(self, name: str, like: Tensor) -> Tensor:
-        found = self.spare.pop(name, None)
-        if found is None or found.shape != like.shape or found.dtype != like.dtype:
-            return torch.empty_like(like, requires_grad=False)
-        return found
+        if self._flag.device != tensors[0].device:
+            self._flag, self._one = (t.to(tensors[0].device) for t in (self._flag, self._one))
+        # multiplies by 1 and looks at every number on the way: one call for all tensors
+        torch._amp_foreach_non_finite_check_and_unscale_(tensors, self._flag, self._one)
+        if not self._flag.item():
+            return None
+        self._flag.zero_()
+        names = [*self._whole, *(name for name, t, _ in self._copied if t.is_floating_point())]
+        named = zip([*names, *["a weight"] * len(self._rows)], tensors, strict=True)
+        return next(name for name, tensor in named if not bool(tensor.isfinite().all()))
 
 
 def shallow(owner: Any) -> Restore:
