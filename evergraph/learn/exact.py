@@ -139,7 +139,7 @@ class ExactLearner:
         """Take over sums that were made of the graph as it is now."""
         labelled = self._note_labels()
         held = {slot for _, slot in self._ranked[: self.held_out]}
-        if sums.gram.shape != self.sums.gram.shape or len(sums) != len(labelled - held):
+        if sums.size != self.sums.size or len(sums) != len(labelled - held):
             raise ValueError("sums of another graph")
         self.sums, self._inside, self._held = sums, labelled - held, held
         self._changed, self._solved = set(), None

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 
 from evergraph.feature_graph import Normalization
 from evergraph.feature_graph.embedding import BLOCKS, Block, fixed_embedding
-from evergraph.graph.neighbors import Features, Neighbors
+from evergraph.feature_graph.fixed_point import ONE
+from evergraph.graph.neighbors import Neighbors
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.learner import Learner, Method, Predictor
-from evergraph.learn.transaction import Restore, State
+from evergraph.learn.sums import Rows, Sums
+from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch
 
 Array = np.ndarray[Any, Any]
@@ -27,9 +29,10 @@ Array = np.ndarray[Any, Any]
 class Analytic(Method):
     """Ridge regression, or linear discriminant analysis, on fixed feature-graph embeddings.
 
-    Both need only sums over the items: `G = Σ e eᵀ`, `S_c = Σ_{y=c} e` and the counts. Sums do
-    not depend on the order, so that class-incremental, data-incremental and regular learning give
-    the same classifier; and an item can be taken out again by subtracting it.
+    Both need only sums over the items: `G = Σ e eᵀ`, `S_c = Σ_{y=c} e` and the counts. They are
+    sums of integers, see `Sums`, and do not depend on the order, so that class-incremental,
+    data-incremental and regular learning give the same classifier; and an item can be taken out
+    again by subtracting it.
 
     Attributes:
         solver: `ridge` solves `(G + λ I) W = S`; `lda` takes the class means and the common
@@ -51,10 +54,7 @@ class Analytic(Method):
     max_width: int = 4096
     lazy: ClassVar[bool] = True  # a prediction after learning has to solve first
     labels_only: ClassVar[bool] = True
-    gram: Array | None = field(default=None, repr=False)
-    sums: dict[int, Array] = field(default_factory=dict, repr=False)
-    counts: dict[int, int] = field(default_factory=dict, repr=False)
-    changed: list[Any] = field(default_factory=list, repr=False)  # blocks of G, to undo
+    sums: Sums | None = field(default=None, repr=False)
     solution: tuple[Array, Array] | None = field(default=None, repr=False)  # weight, offset
 
     def __post_init__(self) -> None:
@@ -78,33 +78,13 @@ class Analytic(Method):
                 "items from it first"
             )
 
-    def savepoint(self) -> Restore:
-        """Put back the blocks of G that have changed since, and the class sums."""
-        kept, counts = dict(vars(self)), dict(self.counts)
-        sums = {label: total.copy() for label, total in self.sums.items()}
-        changed = self.changed = []
-
-        def restore() -> None:
-            for place, block in reversed(changed):
-                kept["gram"][place] = block
-            vars(self).update({**kept, "sums": sums, "counts": counts})
-
-        return restore
-
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Add a new batch to the sums."""
         self._add(learner, batch, +1)
 
     def forget(self, learner: Learner, batch: Batch) -> None:
         """Take items out again, as if they had never come."""
-        for label, count in zip(*np.unique(batch.target.numpy(), return_counts=True), strict=True):
-            if self.counts.get(int(label), 0) < count:
-                raise ValueError(
-                    f"only what was learned can be forgotten: {count} items of class {label} "
-                    f"asked for, {self.counts.get(int(label), 0)} learned"
-                )
         self._add(learner, batch, -1)
-        self.changed = []
 
     def predictor(self, learner: Learner) -> Predictor:
         """The regression of each class, in the order of the learner's classes, solved once."""
@@ -113,101 +93,72 @@ class Analytic(Method):
         weight, offset = self.solution
 
         def predict(batch: Batch) -> Tensor:
-            rows = [values @ weight[index] for index, values in self._embed(learner, batch)]
-            return torch.from_numpy(np.reshape(rows, (len(batch), len(offset))) + offset)
+            return torch.from_numpy(self._embed(learner, batch) @ weight / ONE + offset)
 
         return predict
 
     def _add(self, learner: Learner, batch: Batch, sign: int) -> None:
         rows = self._embed(learner, batch)
-        for (index, values), label in zip(rows, batch.target.tolist(), strict=True):
-            assert self.gram is not None
-            place = np.ix_(index, index)
-            before = self.gram[place]
-            self.changed.append((place, before))
-            self.gram[place] = before + sign * np.outer(values, values)
-            total = self.sums.setdefault(label, np.zeros(len(self.gram)))
-            total[index] += sign * values
-            self.counts[label] = self.counts.get(label, 0) + sign
+        if self.sums is None:
+            self.sums = Sums(rows.shape[1])
+        self.sums.add(rows, list(map(str, batch.target.tolist())), sign)
         self.solution = None
 
-    def _embed(self, learner: Learner, batch: Batch) -> list[tuple[Array, Array]]:
-        """Index and value of the nonzeros of each item's embedding, folded if it is wide."""
+    def _embed(self, learner: Learner, batch: Batch) -> Rows:
+        """The embedding of each item, folded if it is wide, as integers of 20 bits."""
         self.check(learner, batch)
-        if not len(batch):
-            return []
         assert isinstance(batch.neighbors, Neighbors)
         found = fixed_embedding(
             batch.x, batch.neighbors, learner.model.requires.hops, self.blocks, self.normalization
         )
-        width = found.num_features if isinstance(found, SparseRows) else found.shape[1]
-        size = min(width, self.max_width)
-        if self.gram is None:
-            self.gram = np.zeros((size, size))
-        rows = _entries(found)
-        return rows if width <= self.max_width else [_fold(row, self.max_width) for row in rows]
+        if isinstance(found, Tensor):
+            rows: Rows = found.detach().double().numpy()
+        else:
+            parts = (part.detach().numpy() for part in (found.values, found.indices, found.indptr))
+            values, indices, indptr = parts
+            shape = len(found), found.num_features
+            rows = sparse.csr_array((values.astype(np.float64), indices, indptr), shape=shape)
+        return _whole(rows if rows.shape[1] <= self.max_width else _fold(rows, self.max_width))
 
     def _solve(self, classes: list[int]) -> tuple[Array, Array]:
         """Weight `(D, K)` and offset `(K,)`; that of LDA is `log(share) - ½ μᵀ Σ⁻¹ μ`."""
-        assert self.gram is not None
-        size = len(self.gram)
-        sums = np.stack([self.sums.get(label, np.zeros(size)) for label in classes], axis=1)
-        counts = np.array([self.counts.get(label, 0) for label in classes], dtype=float)
+        assert self.sums is not None
+        names, size = list(map(str, classes)), self.sums.size
+        gram = self.sums.gram / ONE**2
+        none = np.zeros(size, dtype=np.int64)
+        sums = np.stack([self.sums.totals.get(name, none) for name in names], axis=1) / ONE
+        counts = np.array([self.sums.counts.get(name, 0) for name in names], dtype=float)
         means = sums / np.maximum(counts, 1)
         if self.solver == "lda":
-            left = self.gram - (means * counts) @ means.T
+            left = gram - (means * counts) @ means.T
             left = left / max(counts.sum() - np.count_nonzero(counts), 1)
             weight = _ridge(left, means, self.strength * float(np.mean(np.diagonal(left))))
             share = np.log(np.maximum(counts, 1e-12) / max(counts.sum(), 1))
             return weight, share - 0.5 * (means * weight).sum(0)
         root = np.ones(size)
         if self.relevance:
-            root = np.sqrt(_relevance(self.gram, sums, counts))
-        scaled = root[:, None] * self.gram * root
+            root = np.sqrt(_relevance(gram, sums, counts))
+        scaled = root[:, None] * gram * root
         weight = root[:, None] * _ridge(scaled, root[:, None] * sums, self.strength)
         return weight, np.zeros(len(classes))
 
     def state(self) -> State:
         """The sums."""
-        if self.gram is None:
-            return {}, {"counts": {}}
-        tensors = {"gram": torch.from_numpy(self.gram)}
-        tensors |= {f"sums.{label}": torch.from_numpy(v) for label, v in self.sums.items()}
-        return tensors, {"counts": {str(label): n for label, n in self.counts.items()}}
+        if self.sums is None:
+            return {}, {}
+        arrays, values = self.sums.arrays()
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}, values
 
     def load_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Put the sums back."""
-        _check_sums(tensors, values["counts"])
-        self.gram = tensors["gram"].numpy().copy() if "gram" in tensors else None
-        self.sums = {
-            int(name.removeprefix("sums.")): tensor.numpy().copy()
-            for name, tensor in tensors.items()
-            if name.startswith("sums.")
-        }
-        self.counts = {int(label): count for label, count in values["counts"].items()}
-        self.solution = None
+        self.solution, self.sums = None, None
+        if tensors:
+            self.sums = Sums.from_arrays({k: t.numpy() for k, t in tensors.items()}, values)
 
     @property
     def nbytes(self) -> int:
         """How many bytes the sums take: constant in the stream."""
-        parts = [*self.sums.values(), *([] if self.gram is None else [self.gram])]
-        return sum(part.nbytes for part in parts)
-
-
-def _check_sums(tensors: Mapping[str, Tensor], counts: Mapping[str, Any]) -> None:
-    """Refuse sums that belong to no items."""
-    size = len(tensors["gram"]) if "gram" in tensors else 0
-    for name, tensor in tensors.items():
-        shape = (size, size) if name == "gram" else (size,)
-        finite = tensor.dtype == torch.float64 and bool(tensor.isfinite().all())
-        if tensor.shape != shape or not finite:
-            raise ValueError(f"{name} must be finite float64 numbers of shape {shape}")
-    gram = tensors.get("gram", torch.zeros(0, 0))
-    if not torch.equal(gram, gram.T) or bool((gram.diagonal() < 0).any()):
-        raise ValueError("G must be symmetric with a diagonal of 0 or more, as sums of e eᵀ are")
-    wrong = [n for n in counts.values() if type(n) is not int or n < 0]
-    if wrong or tensors.keys() != {"gram" for _ in counts} | {f"sums.{label}" for label in counts}:
-        raise ValueError("there must be G, and the sum and the count of every class")
+        return 0 if self.sums is None else self.sums.nbytes
 
 
 def _ridge(left: Array, right: Array, penalty: float) -> Array:
@@ -216,26 +167,30 @@ def _ridge(left: Array, right: Array, penalty: float) -> Array:
     return np.asarray(cho_solve(factor, right))
 
 
-def _entries(found: Features) -> list[tuple[Array, Array]]:
-    if isinstance(found, Tensor):
-        values = found.detach().double().numpy()
-        index = np.arange(values.shape[1])
-        return [(index, row) for row in values]
-    indptr, indices = found.indptr.numpy(), found.indices.numpy()
-    data = found.values.detach().double().numpy()
-    return [(indices[a:b], data[a:b]) for a, b in pairwise(indptr)]
+def _whole(rows: Rows) -> Rows:
+    """Rows of unit length in integers."""
+    if not sparse.issparse(rows):
+        return np.rint(rows * ONE)
+    return sparse.csr_array((np.rint(rows.data * ONE), rows.indices, rows.indptr), rows.shape)
 
 
-def _fold(row: tuple[Array, Array], width: int) -> tuple[Array, Array]:
-    """Sum entries into `width` places with a fixed hash and a fixed sign (a count sketch)."""
-    index, values = row
-    mixed = (index.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+def _fold(rows: Rows, width: int) -> Rows:
+    """Sum features into `width` places with a fixed hash and a fixed sign (a count sketch).
+
+    Rows are brought to unit length again.
+    """
+    features = rows.shape[1]
+    mixed = (np.arange(features, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(32)
     sign = np.where(mixed >> np.uint64(63), 1.0, -1.0)
-    place, slot = np.unique((mixed % np.uint64(width)).astype(np.int64), return_inverse=True)
-    return place, np.bincount(slot, weights=values * sign, minlength=len(place))
+    place = (mixed % np.uint64(width)).astype(np.int64)
+    sketch = sparse.csr_array((sign, (np.arange(features), place)), shape=(features, width))
+    folded = rows @ sketch
+    length = np.sqrt(np.asarray((folded * folded).sum(1)))
+    found: Rows = sparse.diags_array(1 / np.where(length > 0, length, 1)) @ folded
+    return found
 
 
 def _relevance(gram: Array, sums: Array, counts: Array) -> Array:
