@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from evergraph.cli.console import AsJson, DataRoot, Out, progress, publish, table_of
+from evergraph.cli.console import AsJson, DataRoot, Out, progress, publish, table_of, use_threads
 from evergraph.datasets import DatasetNotFound, load
 from evergraph.evaluate.config import Config, build
 from evergraph.evaluate.evidence import provenance
@@ -108,7 +108,8 @@ def command(
     as_json: AsJson = False,
     out: Out = None,
 ) -> None:
-    """Measure transactions and reading threads."""
+    """Measure transactions and reading threads, with one thread for arithmetic."""
+    use_threads(1)
     try:
         dataset = load("cora", data)
     except DatasetNotFound:

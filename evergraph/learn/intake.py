@@ -13,7 +13,7 @@ from evergraph.graph.neighbors import Features, Linked
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.checkpoint import whole
 from evergraph.learn.gate import Gate, Outliers, largest
-from evergraph.learn.transaction import Restore, State
+from evergraph.learn.transaction import State
 from evergraph.nn.model import Requires
 from evergraph.stream.batch import Batch
 
@@ -97,16 +97,6 @@ class Intake:
         if around and not isinstance(neighbors, Linked):
             neighbors = neighbors.with_features(around[0])
         return replace(batch, x=x, neighbors=neighbors)
-
-    def savepoint(self) -> Restore:
-        """A function that puts everything back as it is now."""
-        kept, gate = vars(self).copy(), vars(self.gate).copy()
-
-        def restore() -> None:
-            vars(self).update(kept)
-            vars(self.gate).update(gate)
-
-        return restore
 
     def state(self) -> State:
         """All that is needed to resume: tensors, and what JSON can hold."""

@@ -54,43 +54,34 @@ def configuration(parts: Parts) -> dict[str, str]:
 def savepoint(parts: Parts, undo: Undo) -> Restore:
     """A function that puts everything back as it is now; `undo` gets what changes in place."""
     layers = _layers(parts.model)
-    undo.keep(_buffers(layers))
-    position, average = parts.position, parts.average
+    undo.keep_buffers(layers)
     noise = parts.generator.get_state()
-    optimizer = dict(vars(parts.optimizer))
     task = {name: copy.copy(value) for name, value in parts.task.state().items()}
-    modules = [(layer, layer._parameters.copy()) for layer in layers if layer._parameters]
-    owners = (parts.intake, parts.method, parts.memory)
+    held = [layer._parameters for layer in layers if layer._parameters]
+    held += map(vars, (parts, parts.optimizer, parts.intake, parts.intake.gate))
+    copies = [content.copy() for content in held]
+    owners = (parts.method, parts.memory)
     restores = [owner.savepoint() for owner in owners if owner is not None]
 
     def restore() -> None:
         undo.restore()
-        for layer, parameters in modules:
-            layer._parameters.clear()
-            layer._parameters.update(parameters)
+        for content, before in zip(held, copies, strict=True):
+            content.update(before)
         for each in restores:
             each()
         parts.task.load_state(task)
-        vars(parts.optimizer).update(optimizer)
         parts.generator.set_state(noise)
-        parts.position, parts.average = position, average
 
     return restore
 
 
-def _buffers(layers: list[nn.Module]) -> list[tuple[str, Tensor]]:
-    """What layers change in place, with their names in their layers."""
-    found = [item for layer in layers if layer._buffers for item in layer._buffers.items()]
-    return [(name, buffer) for name, buffer in found if buffer is not None]
-
-
 def _layers(model: nn.Module) -> list[nn.Module]:
     """A module and all inside it; `modules` does the same in three times the time."""
-    found: list[nn.Module | None] = [model]
+    found = [model]
     for layer in found:  # grows on the way
-        if layer is not None:
-            found.extend(layer._modules.values())
-    return [layer for layer in found if layer is not None]
+        if layer._modules:
+            found += [inner for inner in layer._modules.values() if inner is not None]
+    return found
 
 
 def contents(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:

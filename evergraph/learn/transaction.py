@@ -6,15 +6,18 @@ gradient is sparse. References suffice for what is replaced and never changed in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Restore = Callable[[], None]
 State = tuple[dict[str, Tensor], dict[str, Any]]
+
+LARGE = 50_000  # numbers of a tensor from which on its sum is faster to check
 
 
 class Stateful(Protocol):
@@ -66,9 +69,14 @@ class Undo:
             tensor.data = fresh
         return old
 
-    def keep(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Copy tensors that others are about to change in place."""
-        self._copied += [(name, tensor, tensor.data.clone()) for name, tensor in tensors]
+    def keep_buffers(self, layers: list[nn.Module]) -> None:
+        """Copy what layers may change in place."""
+        self._copied = [
+            (name, buffer, buffer.data.clone())
+            for layer in layers
+            for name, buffer in layer._buffers.items()
+            if buffer is not None
+        ]
 
     @torch.no_grad()
     def keep_rows(self, tensor: Tensor, index: Tensor) -> None:
@@ -101,16 +109,23 @@ class Undo:
         tensors += [tensor.data[index] for tensor, index, _ in self._rows]
         if not tensors:
             return None
-        if self._flag.device != tensors[0].device:
-            self._flag, self._one = (t.to(tensors[0].device) for t in (self._flag, self._one))
-        # multiplies by 1 and looks at every number on the way: one call for all tensors
-        torch._amp_foreach_non_finite_check_and_unscale_(tensors, self._flag, self._one)
-        if not self._flag.item():
+        flag, one = self._flag, self._one
+        if not tensors[0].is_cpu:
+            flag, one = flag.to(tensors[0].device), one.to(tensors[0].device)
+        small, total = [], 0.0
+        for tensor in tensors:
+            if tensor.numel() < LARGE:
+                small.append(tensor)
+            else:
+                total += tensor.sum().item()
+        # multiplies by 1 and looks at every number on the way: one call for all of them
+        torch._amp_foreach_non_finite_check_and_unscale_(small, flag, one)
+        if not flag.item() and isfinite(total):
             return None
-        self._flag.zero_()
+        flag.zero_()
         names = [*self._whole, *(name for name, t, _ in self._copied if t.is_floating_point())]
         named = zip([*names, *["a weight"] * len(self._rows)], tensors, strict=True)
-        return next(name for name, tensor in named if not bool(tensor.isfinite().all()))
+        return next((name for name, tensor in named if not bool(tensor.isfinite().all())), None)
 
 
 def shallow(owner: Any) -> Restore:

@@ -126,7 +126,7 @@ class FeatureTransform(nn.Module):
 
     def _map(self, propagated: Tensor, plain: Tensor) -> Tensor:
         if self.concatenate:
-            propagated = torch.cat([propagated, plain], dim=-2)
+            propagated = _beside(propagated, plain)
         return self._finish(linear(propagated.flatten(-2), self.weight.flatten(1)))
 
     def _on_rows(self, graph: SparseGraph) -> Tensor:
@@ -224,9 +224,14 @@ class FeatureConvolution(nn.Module):
         x = graph.nodes
         y = graph.propagate(x)
         if self.concatenate:
-            y = torch.cat([y, x], dim=-2)
+            y = _beside(y, x)
         out: Tensor = self.band(y.flatten(0, -3))
         return out.view(*x.shape[:-2], *out.shape[1:])
+
+
+def _beside(message: Tensor, plain: Tensor) -> Tensor:
+    """Channels of a message and of the node itself; no copy is made if there is no message."""
+    return torch.cat([message, plain], dim=-2) if message.shape[-2] else plain
 
 
 def _bag(rows: SparseRows, weight: Tensor) -> Tensor:

@@ -58,11 +58,11 @@ NETWORKS: dict[str, dict[str, Any]] = {
     # no graph: the window as one node
     "mlp": {
         "arrangement": "flat", "message": "none", "channels": (200, 200), "kernels": None,
-        "widths": (1, 1),
+        "widths": (1, 1), "centered": False,
     },
     "cnn": {
         "arrangement": "signals", "message": "none", "channels": (32, 56, 104),
-        "kernels": (5, 5, 5), "pooled": True, "dropout": 0.0,
+        "kernels": (5, 5, 5), "pooled": True, "dropout": 0.0, "centered": False,
     },
 }  # fmt: skip
 """What each network changes in `FGN_VALUES`."""
