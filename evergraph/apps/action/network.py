@@ -185,8 +185,9 @@ class Standardize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Standardize windows `(B, 2 S, C, F)` and arrange them."""
-        mean, deviation = (p.repeat(INSTANTS, 1)[..., None] for p in (self.mean, self.deviation))
-        scaled: Tensor = (x - mean).div_(deviation)
+        signals_of = x.reshape(len(x), INSTANTS, -1, x.shape[-1])
+        mean, deviation = self.mean.view(-1, 1), self.deviation.view(-1, 1)
+        scaled = (signals_of - mean).div_(deviation).view(x.shape)
         if self.training and self.augmentation is not None:
             scaled = self.augmentation(scaled)
         if self.arrangement == "flat":
