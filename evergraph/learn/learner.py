@@ -7,6 +7,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -205,11 +206,21 @@ class Learner:
         batch = self.intake.admit(batch)
         self.task.meet(self.model.head, batch)
         self.model.train()
-        with draw_from(self.generator):
+        with self._training():
             self.method.observe(self, batch)
         if self.training.averaging and not self.training.average_steps:
             update_average(self.average, self.model.state_dict(), self.training.averaging)
         self.position += 1
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        """Let the model draw the learner's random numbers, and check no item a second time."""
+        try:
+            vars(self.model)["trusting"] = True
+            with draw_from(self.generator):
+                yield
+        finally:
+            vars(self.model)["trusting"] = False
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """Run an action; put everything back if an exception comes out of it."""
@@ -315,7 +326,7 @@ class Learner:
 
     @torch.enable_grad()
     def _prepare(self) -> None:
-        with draw_from(self.generator):
+        with self._training():
             self.method.prepare(self)
 
     def predict(self, batch: Batch) -> Tensor:

@@ -62,6 +62,18 @@ class Batch:
         return (self.select(torch.tensor([i])) for i in range(len(self)))
 
     @property
+    def versions(self) -> list[object]:
+        """How often each tensor of the items has been changed in place, as torch counts it.
+
+        Nobody counts it for tensors of inference mode: they never equal themselves.
+        """
+        around = vars(self.neighbors)
+        parts = [self.x, *(part for part in around.values() if not isinstance(part, int))]
+        found = [vars(part).values() if isinstance(part, SparseRows) else (part,) for part in parts]
+        tensors = [t for part in found for t in part if isinstance(t, Tensor)]
+        return [object() if t.is_inference() else t._version for t in tensors]
+
+    @property
     def width(self) -> tuple[int, ...]:
         """The shape of one item's features, `(*, C, F)`."""
         if isinstance(self.x, SparseRows):

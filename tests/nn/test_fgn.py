@@ -392,6 +392,21 @@ def test_wrong_input_is_told_what_is_right(settings, shape, message):
         model(as_batch(torch.rand(shape), neighbors))
 
 
+@pytest.mark.parametrize("part", ["x", "neighbors"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_batch_that_has_changed_is_checked_again(part, sparse, inference):
+    with torch.inference_mode(inference):
+        x, neighbors = ragged_batch(7, 1, 1, 1)
+        x, neighbors = as_sparse(x, neighbors) if sparse else (x, neighbors)
+        batch, model = as_batch(x, neighbors), FGN(7, 3).double()
+        assert torch.equal(model.eval()(batch), model(batch))
+        features = x if part == "x" else neighbors.features
+        (features.values if sparse else features).view(-1)[-1] = torch.nan
+        with pytest.raises(ValueError, match="must be finite"):
+            model(batch)
+
+
 def test_negative_weights_are_no_prior():
     x, neighbors = ragged_batch(7, 1, 1, 1)
     batch = as_batch(x, neighbors)
