@@ -105,9 +105,9 @@ def _counted(counts: Tensor, values: Tensor) -> Tensor:
     """Counts with those of more values."""
     columns = torch.arange(values.shape[1], device=values.device)
     exponent = torch.frexp(values).exponent.clamp_(LOW, HIGH).sub_(LOW)
-    place = (exponent + columns * BINS)[values != 0]
+    place = (exponent + columns * BINS).flatten()
     old = counts if len(counts) else place.new_zeros(len(columns), BINS)
-    return old.flatten().index_add(0, place, torch.ones_like(place)).view(-1, BINS)
+    return old.flatten().index_add(0, place, (values != 0).flatten().long()).view(-1, BINS)
 
 
 def _limits(counts: Tensor) -> Tensor:
