@@ -106,7 +106,7 @@ def _learn(learner: Learner, batches: list[Batch]) -> float:
 
 def command(
     batches: int = 60,
-    repetitions: int = 3,
+    repetitions: int = 8,
     methods: str = ",".join(METHODS),
     data: DataRoot = None,
     as_json: AsJson = False,
