@@ -1,0 +1,183 @@
+"""The closed form against matrix products, and against one outer product per item.
+
+`share_of_dgemm` compares adding rows to the sums with one dgemm over the same dense rows (with
+scipy's sparse product where rows are short), embedding apart. `over_reference` compares learning
+class by class, tests included, with the implementation of before, which is kept here.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from scipy import sparse
+from scipy.linalg.blas import dgemm
+
+from evergraph.cli.console import AsJson, DataRoot, Out, progress, publish, table_of, use_threads
+from evergraph.datasets import load
+from evergraph.evaluate.config import Config, build
+from evergraph.evaluate.evidence import provenance
+from evergraph.feature_graph.fixed_point import ONE
+from evergraph.graph import Dataset
+from evergraph.learn import Learner
+from evergraph.learn.learner import Predictor
+from evergraph.learn.methods import Analytic
+from evergraph.learn.sums import SHORT, Sums
+from evergraph.stream.batch import Batch
+
+DATASETS = ("cora", "citeseer", "pubmed", "amazon-computers")
+Clocks = tuple[float, float]
+
+
+@dataclass
+class Reference(Analytic):
+    """The closed form with one outer product and one prediction per item, in floating point."""
+
+    gram: Any = field(default=None, repr=False)
+    totals: dict[str, Any] = field(default_factory=dict, repr=False)
+    counts: dict[str, int] = field(default_factory=dict, repr=False)
+
+    def _add(self, learner: Learner, batch: Batch, sign: int) -> None:
+        rows = self._rows(learner, batch)
+        for (index, values), label in zip(rows, batch.target.tolist(), strict=True):
+            self.gram[np.ix_(index, index)] += sign * np.outer(values, values)
+            total = self.totals.setdefault(str(label), np.zeros(len(self.gram)))
+            total[index] += sign * values
+            self.counts[str(label)] = self.counts.get(str(label), 0) + sign
+        self.solution = None
+
+    def _rows(self, learner: Learner, batch: Batch) -> list[tuple[Any, Any]]:
+        found = sparse.csr_array(self._embed(learner, batch))
+        if self.gram is None:
+            self.gram = np.zeros((found.shape[1], found.shape[1]))
+        places = pairwise(found.indptr.tolist())
+        return [(found.indices[a:b], found.data[a:b]) for a, b in places]
+
+    def predictor(self, learner: Learner) -> Predictor:
+        """The same classifier, item by item."""
+        if self.solution is None:
+            self.sums = Sums(0)
+            self.sums._gram, self.sums.totals, self.sums.counts = (
+                self.gram, self.totals, self.counts,
+            )  # fmt: skip
+            self.solution = self._solve(learner.classes)
+        weight, offset = self.solution
+
+        def predict(batch: Batch) -> torch.Tensor:
+            rows = [values @ weight[index] for index, values in self._rows(learner, batch)]
+            return torch.from_numpy(np.reshape(rows, (len(batch), -1)) / ONE + offset)
+
+        return predict
+
+
+def clocks(action: Callable[[], object]) -> Clocks:
+    """CPU and wall-clock seconds."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    action()
+    return time.process_time() - cpu, time.perf_counter() - wall
+
+
+def learned(dataset: Dataset, method: Analytic | None = None) -> tuple[Clocks, float]:
+    """What learning class by class with a test after each class costs, and the last accuracy."""
+    stream, learner = build(Config(dataset=dataset.name, method="analytic"), dataset, 0)
+    if method is not None:
+        learner.method = method
+    accuracy = [float("nan")]
+
+    def run() -> None:
+        task = None
+        for batch in stream.batches(0):
+            if task not in (None, int(batch.task[0])):
+                accuracy[0] = learner.evaluate(stream.test())
+            task = int(batch.task[0])
+            learner.observe(batch)
+        accuracy[0] = learner.evaluate(stream.test())
+
+    return clocks(run), accuracy[0]
+
+
+def adding(dataset: Dataset, repetitions: int) -> dict[str, Any]:
+    """Rows per second into the sums, and into one product."""
+    stream, learner = build(Config(dataset=dataset.name, method="analytic"), dataset, 0)
+    method = learner.method
+    assert isinstance(method, Analytic)
+    parts = [(method._embed(learner, b), list(map(str, b.target.tolist()))) for b in stream]
+    first = parts[0][0]
+    stacked = sparse.vstack([sparse.csr_array(part) for part, _ in parts], format="csr")
+    size, short = stacked.shape[1], stacked.nnz < SHORT * stacked.shape[0] * stacked.shape[1]
+    dense = None if short else np.asfortranarray(stacked.toarray())
+    times: dict[str, list[Clocks]] = {"sums": [], "product": []}
+
+    def add() -> None:
+        sums = Sums(size)
+        for rows, labels in parts:
+            sums.add(rows, labels)
+        assert sums.gram.shape == (size, size)
+
+    def product() -> None:
+        found = stacked.T @ stacked if dense is None else dgemm(1.0, dense, dense, trans_a=True)
+        assert found.shape == (size, size)
+
+    for _ in range(repetitions):
+        for name, action in (("sums", add), ("product", product)):
+            times[name].append(clocks(action))
+    cpu, wall = (
+        [statistics.median(each[k] for each in times[name]) for name in ("sums", "product")]
+        for k in (0, 1)
+    )
+    return {
+        "dataset": dataset.name,
+        "rows": stacked.shape[0],
+        "width": size,
+        "nonzeros": stacked.nnz / stacked.shape[0],
+        "sparse_rows": sparse.issparse(first),
+        "peer": "sparse product" if short else "dgemm",
+        "rows_per_second": stacked.shape[0] / wall[0],
+        "share_of_dgemm": cpu[1] / cpu[0],
+        "share_of_dgemm_wall": wall[1] / wall[0],
+    }
+
+
+def command(
+    datasets: str = ",".join(DATASETS),
+    repetitions: Annotated[int, typer.Option(min=1, help="Turns that each side takes.")] = 5,
+    data: DataRoot = None,
+    as_json: AsJson = False,
+    out: Out = None,
+) -> None:
+    """Time the closed form on real graphs."""
+    use_threads(1)
+    rows, names = [], datasets.split(",")
+    with progress(as_json) as shown:
+        task = shown.add_task("closed form", total=len(names))
+        for name in names:
+            dataset = load(name, data)
+            row = adding(dataset, repetitions)
+            (cpu, wall), accuracy = learned(dataset)
+            (old_cpu, old_wall), old_accuracy = learned(dataset, Reference())
+            row |= {
+                "learn_seconds_cpu": cpu,
+                "over_reference": old_cpu / cpu,
+                "over_reference_wall": old_wall / wall,
+                "accuracy": accuracy,
+                "accuracy_reference": old_accuracy,
+            }
+            rows.append(row)
+            shown.advance(task)
+    columns = ("dataset", "rows_per_second", "share_of_dgemm", "over_reference", "accuracy")
+    cells = [[f"{r[c]:.3g}" if c != "dataset" else r[c] for c in columns] for r in rows]
+    publish(
+        {**provenance(), "cases": rows}, as_json, out,
+        lambda: table_of("The closed form", columns, cells),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    typer.run(command)
