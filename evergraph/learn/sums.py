@@ -63,8 +63,8 @@ class Sums:
 
     @property
     def _patience(self) -> int:
-        """How many rows may wait: an eighth of what G takes."""
-        return max(self.size // 8, 64)
+        """How many rows may wait: an eighth of what G takes, or a few for a small G."""
+        return max(self.size // 8, 256)
 
     def add(self, rows: Rows, labels: Sequence[str], sign: int = 1) -> None:
         """Add rows of integers up to 2^20 in size, `(n, D)`; a sign of -1 takes them out again."""
