@@ -172,7 +172,10 @@ class Learner:
 
     @property
     def rng(self) -> np.random.Generator:
-        """Random numbers for the order of items; a transaction keeps their state at first use."""
+        """Random numbers for the order of items.
+
+        A transaction keeps their state when they are asked for: ask each time, keep no reference.
+        """
         if self.optimizer.undo is not None:
             self.optimizer.undo.keep_random(self._rng)
         return self._rng

@@ -57,16 +57,22 @@ def savepoint(parts: Parts, undo: Undo) -> Restore:
     undo.keep_buffers(layers)
     noise = parts.generator.get_state()
     task = {name: copy.copy(value) for name, value in parts.task.state().items()}
-    held = [layer._parameters for layer in layers if layer._parameters]
-    held += map(vars, (parts, parts.optimizer, parts.intake, parts.intake.gate))
-    copies = [content.copy() for content in held]
+    tensors: list[dict[str, Any]] = [layer._parameters for layer in layers]
+    tensors += [layer._buffers for layer in layers]
+    content = [(held, held.copy()) for held in tensors]
+    growing = _layers(parts.model.head)
+    plain = (parts, parts.optimizer, parts.intake, parts.intake.gate, *growing)
+    attributes = [(vars(part), vars(part).copy()) for part in plain]
     owners = (parts.method, parts.memory)
     restores = [owner.savepoint() for owner in owners if owner is not None]
 
     def restore() -> None:
         undo.restore()
-        for content, before in zip(held, copies, strict=True):
-            content.update(before)
+        for held, before in content:
+            held.clear()  # of what has come since
+            held.update(before)
+        for own, values in attributes:  # never without one of them: others may be predicting
+            own.update(values)
         for each in restores:
             each()
         parts.task.load_state(task)

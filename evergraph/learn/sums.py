@@ -138,11 +138,8 @@ class Sums:
         """The opposite of `arrays`."""
         gram, totals, names = arrays["gram"], arrays["totals"], list(values["classes"])
         fits = gram.ndim == 2 and gram.shape[0] == gram.shape[1] and len(names) == len(totals)
-        if (
-            not fits
-            or totals.shape[1:] != gram.shape[1:]
-            or {gram.dtype, totals.dtype} != {np.dtype(np.int64)}
-        ):
+        whole = gram.dtype == totals.dtype == np.int64
+        if not (fits and whole) or totals.shape[1:] != gram.shape[1:]:
             raise ValueError(f"sums need a square of int64, got {gram.shape} and {totals.shape}")
         if not np.array_equal(gram, gram.T) or bool((np.diagonal(gram) < 0).any()):
             raise ValueError(

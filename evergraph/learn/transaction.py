@@ -52,7 +52,8 @@ class Undo:
     def begin(self) -> None:
         """Start a transaction, with nothing kept."""
         self._spare, self._whole = self._whole, {}
-        self._copied: list[tuple[str, Tensor, Tensor]] = []
+        self._layers: list[nn.Module] = []
+        self._copied: list[tuple[Tensor, Tensor]] = []
         self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
         self._drawn: tuple[np.random.Generator, Any] | None = None
 
@@ -71,12 +72,15 @@ class Undo:
 
     def keep_buffers(self, layers: list[nn.Module]) -> None:
         """Copy what layers may change in place."""
-        self._copied = [
-            (name, buffer, buffer.data.clone())
-            for layer in layers
-            for name, buffer in layer._buffers.items()
-            if buffer is not None
+        self._layers = layers
+        self._copied = [(buffer, buffer.data.clone()) for _, buffer in self._buffers()]
+
+    def _buffers(self) -> list[tuple[str, Tensor]]:
+        """The buffers of all layers as they are now, with their names in their layers."""
+        found = [
+            item for layer in self._layers if layer._buffers for item in layer._buffers.items()
         ]
+        return [(name, buffer) for name, buffer in found if buffer is not None]
 
     @torch.no_grad()
     def keep_rows(self, tensor: Tensor, index: Tensor) -> None:
@@ -95,7 +99,7 @@ class Undo:
             tensor[index] = rows
         for tensor, before in self._whole.values():
             tensor.data = before
-        for _, tensor, before in self._copied:
+        for tensor, before in self._copied:
             tensor.data = before
         if self._drawn is not None:
             rng, state = self._drawn
@@ -103,9 +107,10 @@ class Undo:
         self._whole = {}  # its memory is in use again
 
     def non_finite(self) -> str | None:
-        """The name of a tensor that was kept and has become NaN or infinite, or None."""
+        """The name of a tensor that has changed and become NaN or infinite, or None."""
+        buffers = [(name, buffer) for name, buffer in self._buffers() if buffer.is_floating_point()]
         tensors = [tensor.data for tensor, _ in self._whole.values()]
-        tensors += [tensor for _, tensor, _ in self._copied if tensor.is_floating_point()]
+        tensors += [buffer for _, buffer in buffers]
         tensors += [tensor.data[index] for tensor, index, _ in self._rows]
         if not tensors:
             return None
@@ -118,13 +123,15 @@ class Undo:
                 small.append(tensor)
             else:
                 total += tensor.sum().item()
-        # multiplies by 1 and looks at every number on the way: one call for all of them
-        torch._amp_foreach_non_finite_check_and_unscale_(small, flag, one)
+        try:  # multiplies by 1 and looks at every number on the way: one call for all of them
+            torch._amp_foreach_non_finite_check_and_unscale_(small, flag, one)
+        except RuntimeError:  # one that cannot be written to, such as an expanded buffer
+            flag.fill_(1)
         if not flag.item() and isfinite(total):
             return None
         flag.zero_()
-        names = [*self._whole, *(name for name, t, _ in self._copied if t.is_floating_point())]
-        named = zip([*names, *["a weight"] * len(self._rows)], tensors, strict=True)
+        names = [*self._whole, *(name for name, _ in buffers), *["a weight"] * len(self._rows)]
+        named = zip(names, tensors, strict=True)
         return next((name for name, tensor in named if not bool(tensor.isfinite().all())), None)
 
 

@@ -67,8 +67,7 @@ class Batch:
 
         Nobody counts it for tensors of inference mode: they never equal themselves.
         """
-        around = vars(self.neighbors)
-        parts = [self.x, *(part for part in around.values() if not isinstance(part, int))]
+        parts = [self.x, *vars(self.neighbors).values()]
         found = [vars(part).values() if isinstance(part, SparseRows) else (part,) for part in parts]
         tensors = [t for part in found for t in part if isinstance(t, Tensor)]
         return [object() if t.is_inference() else t._version for t in tensors]

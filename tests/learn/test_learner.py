@@ -265,6 +265,14 @@ def test_the_closed_form_forgets_exactly(data, relevance):
         make("analytic", data).method.forget(with_all, batches[0])
 
 
+def test_a_refused_forget_changes_nothing(data):
+    learner = make("analytic", data)
+    before = learner.digest()
+    with pytest.raises(ValueError, match="only what was learned can be forgotten"):
+        learner.method.forget(learner, next(iter(stream(data))))
+    assert learner.digest() == before
+
+
 def test_the_closed_form_has_constant_memory(data):
     learner = make("analytic", data)
     sizes = []
@@ -504,3 +512,73 @@ def test_values_are_json(data, tmp_path):
     learner = make("replay", data)
     learner.save(path)
     json.dumps(read_checkpoint(path)[1])
+
+
+class Columns(torch.nn.Module):
+    """A head with a parameter of its own for every class."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.features, self.outputs = features, 0
+
+    def grow(self, outputs):
+        for number in range(self.outputs, outputs):
+            fresh = torch.nn.Parameter(torch.ones(self.features))
+            self.register_parameter(f"class {number}", fresh)
+        self.outputs = outputs
+
+    def forward(self, x):
+        return x @ torch.stack(list(self.parameters()), 1)
+
+
+class Linear(torch.nn.Module):
+    """A linear model whose buffer shares one number among all features."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.head = Columns(features)
+        self.requires = FGN(features).requires
+        self.register_buffer("scale", torch.ones(1).expand(features))
+
+    def forward(self, batch):
+        return self.head(batch.x.to_dense() * self.scale)
+
+
+class Failing(Finetune):
+    """Learns, and fails then if it is told to."""
+
+    fails = False
+
+    def observe(self, learner, batch):
+        super().observe(learner, batch)
+        if self.fails:
+            raise KeyboardInterrupt
+
+
+def test_a_parameter_that_came_with_a_class_goes_with_it(data):
+    learner = Learner(Linear(data.graph.num_features), Failing())
+    first, *_, last = stream(data)
+    learner.observe(first)
+    before = [name for name, _ in learner.model.named_parameters()]
+    learner.method.fails = True
+    with pytest.raises(KeyboardInterrupt):
+        learner.observe(last)
+    assert [name for name, _ in learner.model.named_parameters()] == before == ["head.class 0"]
+    assert learner.model.head.outputs == 1
+    learner.method.fails = False
+    learner.observe(last)
+    assert learner.output(last).shape == (len(last), 2)
+
+
+def test_buffers_that_cannot_be_written_to_are_checked(data):
+    learner = Learner(Linear(data.graph.num_features), Finetune(), training=Training(steps=1))
+    batch = next(iter(stream(data)))
+    learner.observe(batch)
+    spoil = learner.model.register_forward_hook(
+        lambda model, *_: setattr(model, "scale", torch.tensor(torch.nan).expand(len(model.scale)))
+    )
+    before = learner.digest()
+    with pytest.raises(FloatingPointError, match="scale became non-finite"):
+        learner.observe(batch)
+    spoil.remove()
+    assert learner.digest() == before

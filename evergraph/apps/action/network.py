@@ -185,9 +185,9 @@ class Standardize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Standardize windows `(B, 2 S, C, F)` and arrange them."""
-        signals_of = x.reshape(len(x), INSTANTS, -1, x.shape[-1])
+        by_signal = x.reshape(len(x), INSTANTS, -1, x.shape[-1])
         mean, deviation = self.mean.view(-1, 1), self.deviation.view(-1, 1)
-        scaled = (signals_of - mean).div_(deviation).view(x.shape)
+        scaled = (by_signal - mean).div_(deviation).view(x.shape)
         if self.training and self.augmentation is not None:
             scaled = self.augmentation(scaled)
         if self.arrangement == "flat":

@@ -99,10 +99,9 @@ class Analytic(Method):
 
     def _add(self, learner: Learner, batch: Batch, sign: int) -> None:
         rows = self._embed(learner, batch)
-        if self.sums is None:
-            self.sums = Sums(rows.shape[1])
-        self.sums.add(rows, list(map(str, batch.target.tolist())), sign)
-        self.solution = None
+        sums = Sums(rows.shape[1]) if self.sums is None else self.sums
+        sums.add(rows, list(map(str, batch.target.tolist())), sign)
+        self.sums, self.solution = sums, None
 
     def _embed(self, learner: Learner, batch: Batch) -> Rows:
         """The embedding of each item, folded if it is wide, as integers of 20 bits."""
