@@ -97,33 +97,40 @@ class Optimizer:
                     self.undo.keep_rows(parameter, gradient._indices()[0])
                 parameter.add_(gradient, alpha=-self.lr)
                 continue
+            if self.training.optimizer == "adam":
+                self._adam(name, parameter, gradient, decay)
+                continue
             old = self._renewed(name, parameter)
             if decay:
                 gradient = gradient.add(old, alpha=decay)
-            if self.training.optimizer == "adam":
-                self._adam(name, parameter, old, gradient)
-                continue
             if self.training.momentum:
                 velocity, before = self._kept(name, "velocity", parameter)
                 gradient = torch.mul(before, self.training.momentum, out=velocity).add_(gradient)
             torch.add(old, gradient, alpha=-self.lr, out=parameter.data)
 
-    def _adam(self, name: str, parameter: Tensor, old: Tensor, gradient: Tensor) -> None:
+    def _adam(self, name: str, parameter: Tensor, gradient: Tensor, decay: float) -> None:
         if gradient.is_sparse:
             gradient = gradient.to_dense()
-        mean, mean_before = self._kept(name, "mean", parameter)
-        square, square_before = self._kept(name, "square", parameter)
         count = self.state.get(f"{name}:count", torch.zeros(())) + 1
         self.state[f"{name}:count"] = count
-        torch.lerp(mean_before, gradient, 1 - self.beta1, out=mean)
-        torch.mul(square_before, 0.999, out=square)
-        square.addcmul_(gradient, gradient, value=1 - 0.999)
-        new = parameter.data
-        free = None if new.data_ptr() == old.data_ptr() else new  # no other memory is needed then
-        spread = torch.sqrt(square, out=free)
-        spread.div_(math.sqrt(1 - 0.999 ** count.item())).add_(1e-8)
-        rate = self.lr / (1 - self.beta1 ** count.item())
-        torch.addcdiv(old, mean, spread, value=-rate, out=new)
+        moved = _held(parameter, self._renewed(name, parameter))
+        mean = _held(*self._kept(name, "mean", parameter))
+        square = _held(*self._kept(name, "square", parameter))
+        torch._fused_adam_(
+            [moved],
+            [gradient.contiguous()],
+            [mean],
+            [square],
+            [],
+            [count],
+            lr=self.lr,
+            beta1=self.beta1,
+            beta2=0.999,
+            weight_decay=decay,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
 
     def _kept(self, name: str, key: str, parameter: Tensor) -> tuple[Tensor, Tensor]:
         """What is kept of a parameter, zeros at first and where it has grown; now and before."""
@@ -138,6 +145,15 @@ class Optimizer:
     def _renewed(self, name: str, tensor: Tensor) -> Tensor:
         """What a tensor holds, which is about to be written elsewhere if it can be put back."""
         return tensor.data if self.undo is None else self.undo.renew(name, tensor)
+
+
+def _held(tensor: Tensor, before: Tensor) -> Tensor:
+    """The memory of a tensor with what it held before, in order: a fused step knows no strides."""
+    if tensor.data_ptr() != before.data_ptr():
+        tensor.data.copy_(before)
+    elif not tensor.is_contiguous():
+        tensor.data = before.contiguous()
+    return tensor.data
 
 
 def gradients(model: nn.Module, value: Tensor) -> dict[str, Tensor]:

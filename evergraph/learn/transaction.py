@@ -61,11 +61,9 @@ class Undo:
         """Give a tensor other memory if it has not been kept yet; returns what it held."""
         old = tensor.data
         if name not in self._whole:
-            spare = self._spare.get(name)
-            if spare is not None and spare[1].shape == old.shape and spare[1].dtype == old.dtype:
-                fresh = spare[1]
-            else:
-                fresh = torch.empty_like(old)
+            _, fresh = self._spare.get(name, (tensor, old[:0]))
+            if not fresh.is_contiguous() or _kind(fresh) != _kind(old):
+                fresh = torch.empty_like(old, memory_format=torch.contiguous_format)
             self._whole[name] = (tensor, old)
             tensor.data = fresh
         return old
@@ -133,6 +131,10 @@ class Undo:
         names = [*self._whole, *(name for name, _ in buffers), *["a weight"] * len(self._rows)]
         named = zip(names, tensors, strict=True)
         return next((name for name, tensor in named if not bool(tensor.isfinite().all())), None)
+
+
+def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+    return tensor.shape, tensor.dtype, tensor.device
 
 
 def shallow(owner: Any) -> Restore:

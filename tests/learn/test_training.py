@@ -6,6 +6,7 @@ from torch import nn
 
 from evergraph.learn import Training
 from evergraph.learn.training import Optimizer, padded, update_average
+from evergraph.learn.transaction import Undo
 
 
 def network():
@@ -70,6 +71,26 @@ def test_every_step_is_torchs(settings):
         assert not torch.equal(before, ours[0].weight)
         assert_same(ours, theirs)
     assert optimizer.count == 12
+
+
+@pytest.mark.parametrize("undo", [None, Undo()], ids=["alone", "in a transaction"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_strides_change_nothing(optimizer, undo):
+    """A transposed parameter, or gradient, is moved as any other."""
+    training = Training(lr=0.05, optimizer=optimizer, weight_decay=0.1)
+    ours, theirs = two_of_a_kind()
+    ours[0].weight.data = ours[0].weight.data.t().contiguous().t()
+    step, known = Optimizer(training), reference(theirs, training)
+    for number in range(4):
+        for model in (ours, theirs):
+            backward(model, number)
+        ours[2].weight.grad = ours[2].weight.grad.t().contiguous().t()
+        step.undo = undo
+        if undo is not None:
+            undo.begin()
+        step.step(ours)
+        known.step()
+        assert_same(ours, theirs)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
