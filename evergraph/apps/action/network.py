@@ -185,9 +185,11 @@ class Standardize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Standardize windows `(B, 2 S, C, F)` and arrange them."""
-        by_signal = x.reshape(len(x), INSTANTS, -1, x.shape[-1])
-        mean, deviation = self.mean.view(-1, 1), self.deviation.view(-1, 1)
-        scaled = (by_signal - mean).div_(deviation).view(x.shape)
+        mean, deviation = (
+            part.unsqueeze(-1).expand(*part.shape, x.shape[-1]).flatten()
+            for part in (self.mean, self.deviation)
+        )
+        scaled = (x.reshape(-1, len(mean)) - mean).div_(deviation).view(x.shape)
         if self.training and self.augmentation is not None:
             scaled = self.augmentation(scaled)
         if self.arrangement == "flat":
