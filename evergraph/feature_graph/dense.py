@@ -39,11 +39,11 @@ class DenseGraph:
         if ops.supports(x, mean):
             m = mean.movedim(1, 0).reshape(mean.shape[1], -1)
             step = torch.arange(len(items) * channels + 1)
-            ptr, width = step * features, torch.full_like(step[1:], features)
-            hat = ops.normalized_adjacency(
-                items.reshape(-1), m, (ptr, width, ptr * features), normalization
-            )
-            hat = hat.view(len(m), len(items), channels, features, features).movedim(0, 1)
+            width = torch.full_like(step[1:], features)  # all of them in the support of x
+            layout = step * features, width, step * (features + 2) * features
+            hat = ops.normalized_adjacency(items.reshape(-1), m, layout, normalization)
+            hat = hat.view(len(m), len(items), channels, features + 2, features).movedim(0, 1)
+            hat = hat[..., :features, :]  # beyond it there is nothing
         else:
             hat = normalize(feature_adjacency(items, mean), normalization)
         return cls(x, neighbors, hat.reshape(*x.shape[:-2], *hat.shape[1:]))

@@ -86,7 +86,7 @@ class _Product(Function):
         if ctx.needs_input_grad[1]:
             g_hat = torch.zeros_like(hat)
             planes, nodes = (z, grad) if ctx.transposed else (grad, z)
-            loops.pair_gradient(*numpy(*layout, planes, nodes, g_hat))
+            loops.pair_gradient(*numpy(hat, *layout, planes, nodes, g_hat))
         if ctx.needs_input_grad[5]:
             gz = _Product.apply(not ctx.transposed, hat, *layout, grad)  # type: ignore[no-untyped-call]
         return None, g_hat, None, None, None, gz

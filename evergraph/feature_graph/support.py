@@ -1,9 +1,10 @@
 """The exact sparse form: a feature graph on the nonzero features of x and its neighbors.
 
 The symmetric adjacency `sgnroot(x mᵀ + m xᵀ)` is zero outside supp(x) × supp(m) and its
-transpose. On bags of words that leaves a few thousand numbers of millions. All items of a batch
-are laid out in one row of N present feature nodes, so that feature nodes have shape `(C, N)`:
-the `(*, C, F)` of the layers with no leading dimension.
+transpose, and of rank one outside supp(x) × supp(x). On bags of words that leaves a few hundred
+numbers of millions; `compiled.support` says how they are stored. All items of a batch are laid out
+in one row of N present feature nodes, so that feature nodes have shape `(C, N)`: the `(*, C, F)` of
+the layers with no leading dimension.
 """
 
 from __future__ import annotations
@@ -63,21 +64,35 @@ class Support:
         return torch.repeat_interleave(self.ptr.diff())
 
     @cached_property
-    def pairs(self) -> tuple[Tensor, Tensor]:
-        """Row and column position of every stored adjacency entry, `(E,)` each."""
-        size = self.ptr.diff()
-        run = (2 * size - self.width)[self.item]
-        first = self.ptr[self.item]
-        in_x = torch.arange(self.item.shape[0], device=run.device) - first < self.width[self.item]
-        center = torch.nonzero(in_x).squeeze(-1)  # one run of entries for each node of supp(x)
-        owner = torch.repeat_interleave(run[center])
-        begin = run[center].cumsum(0) - run[center]
-        step = torch.arange(owner.shape[0], device=run.device) - begin[owner]
-        i = center[owner]
-        item = self.item[i]
-        mirrored = step >= size[item]
-        j = first[i] + torch.where(mirrored, step - size[item] + self.width[item], step)
-        return torch.where(mirrored, j, i), torch.where(mirrored, i, j)
+    def inside(self) -> Tensor:
+        """Which positions are in the support of x, `(N,)`."""
+        return self._step < self.width[self.item]
+
+    @cached_property
+    def block(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row, column and place in store of every entry of a block, `(E,)` each."""
+        center = torch.nonzero(self.inside).squeeze(-1)  # one run of entries for each
+        size = self.width[self.item[center]]
+        owner = torch.repeat_interleave(size)
+        step = torch.arange(owner.shape[0], device=owner.device) - (size.cumsum(0) - size)[owner]
+        row, item = center[owner], self.item[center[owner]]
+        place = self.offset[item] + self._step[row] * self.width[item] + step
+        return row, self.ptr[item] + step, place
+
+    @cached_property
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """The places in store of left and right, `(N,)` each."""
+        left = (self.offset[:-1] + self.width.square())[self.item] + self._step
+        return left, left + self.ptr.diff()[self.item]
+
+    @cached_property
+    def _step(self) -> Tensor:
+        return torch.arange(self.item.shape[0], device=self.item.device) - self.ptr[self.item]
+
+    def across(self, values: Tensor) -> Tensor:
+        """For each position in the support of x the sum over the others of its item, and back."""
+        inner = self.spread(self.total(values * self.inside))
+        return torch.where(self.inside, self.spread(self.total(values)) - inner, inner)
 
     def total(self, values: Tensor) -> Tensor:
         """Sum over the positions of each item: `(*, N)` to `(*, B)`."""
@@ -164,7 +179,7 @@ class SupportGraph:
         nodes: the feature nodes of Eq. (3), `(1, N)`.
         support: what lies where.
         neighbors: as sparse rows.
-        hat: the stored entries of Â, `(P, E)`, in the order of `support.pairs`.
+        hat: what is stored of Â, `(P, E)`; see `compiled.support`.
         compiled: use the compiled loops; the same in plain torch otherwise.
     """
 
@@ -216,11 +231,15 @@ class SupportGraph:
     @property
     def adjacency(self) -> Tensor:
         """Â as dense matrices, `(B, P, 1, F, F)`, for inspection."""
-        row, column = self.support.pairs
-        item, feature = self.support.item[row], self.support.feature
-        size = (self.support.num_items, self.support.num_features, self.support.num_features)
-        dense = self.hat.new_zeros(*size, self.hat.shape[0])
-        dense = dense.index_put((item, feature[row], feature[column]), self.hat.mT)
+        support, (row, column, place) = self.support, self.support.block
+        left, right = (support.to_dense(self.hat[:, at]) for at in support.factors)
+        inside = support.to_dense(support.inside.to(left.dtype).unsqueeze(0))
+        apart = inside.mT != inside  # one of the two in the support of x
+        dense = left.unsqueeze(-1) * right.unsqueeze(-2) * apart.unsqueeze(1)
+        feature, item = support.feature, support.item[row]
+        dense = dense.movedim(1, -1).index_put(
+            (item, feature[row], feature[column]), self.hat[:, place].mT
+        )
         return dense.movedim(-1, 1).unsqueeze(2)
 
     def across_channels(self) -> SupportGraph:
@@ -231,9 +250,10 @@ class SupportGraph:
         """Â z: `(C, N)` to `(P * C, N)`."""
         if self.compiled:
             return ops.product(self.hat, self.layout, z).flatten(0, 1)
-        row, column = self.support.pairs
-        terms = self.hat.unsqueeze(1) * z[:, column]
-        out = terms.new_zeros(*terms.shape[:2], z.shape[1])
+        row, column, place = self.support.block
+        left, right = (self.hat[:, None, at] for at in self.support.factors)
+        terms = self.hat[:, None, place] * z[:, column]
+        out = left * self.support.across(right * z)
         return out.index_add(-1, row, terms).flatten(0, 1)
 
     def adjoint(self, g: Tensor) -> Tensor:
@@ -241,14 +261,22 @@ class SupportGraph:
         g = g.unflatten(0, (self.hat.shape[0], -1))
         if self.compiled:
             return ops.adjoint(self.hat, self.layout, g)
-        row, column = self.support.pairs
-        terms = (self.hat.unsqueeze(1) * g[..., row]).sum(0)
-        return terms.new_zeros(g.shape[1:]).index_add(-1, column, terms)
+        row, column, place = self.support.block
+        left, right = (self.hat[:, None, at] for at in self.support.factors)
+        terms = (self.hat[:, None, place] * g[..., row]).sum(0)
+        out = (right * self.support.across(left * g)).sum(0)
+        return out.index_add(-1, column, terms)
 
 
 def _torch_adjacency(x: Tensor, m: Tensor, support: Support, how: Normalization) -> Tensor:
-    row, column = support.pairs
+    row, column, place = support.block
     value = sgnroot(x[row] * m[:, column] + m[:, row] * x[column])
-    degree = torch.zeros_like(m).index_add(-1, row, value.abs())
+    root = sgnroot(torch.where(support.inside, x, m))
+    size = root.abs()
+    degree = (size * support.across(size)).index_add(-1, row, value.abs())
     left, right = (t.expand_as(m) for t in divisors(degree, degree, how))
-    return value / (left[:, row] * right[:, column])
+    stored = m.new_zeros(m.shape[0], int(support.offset[-1]))
+    stored = stored.index_copy(-1, place, value / (left[:, row] * right[:, column]))
+    for at, divisor in zip(support.factors, (left, right), strict=True):
+        stored = stored.index_copy(-1, at, root / divisor)
+    return stored

@@ -120,7 +120,7 @@ def _collect_backward(hat, ptr, width, offset, z, gq, gz, g_absent, first, g_hat
                 gz[c, i] += gq[mixed + c, i]
                 g_absent[c] -= gq[mixed + c, i]
     if g_hat.shape[0]:
-        pair_gradient(ptr, width, offset, planes, z, g_hat)
+        pair_gradient(hat, ptr, width, offset, planes, z, g_hat)
 
 
 @njit(**JIT)

@@ -1,11 +1,12 @@
 """Compiled loops behind the support form: serial, without the GIL, cached on disk.
 
 They work on *packed support* arrays. Item b owns the positions `ptr[b]:ptr[b + 1]`; the first
-`width[b]` of them are the support of x, the rest is what only m has. An item's symmetric
-adjacency is nonzero only in the rows of x and their mirror, so that it is stored, for every row
-i of x, as one run of `S + R` numbers (S positions, R of them beyond x):
+`width[b]` of them are the support of x, the rest is what only m has. Outside of supp(x) × supp(x)
+the symmetric adjacency is of rank one: `A[i, j] = w[i] w[j]` for i in supp(x) and j in the rest and
+for its mirror, where w is sgnroot(x) or sgnroot(m), and 0 within the rest. So an item with S
+positions, k of them in supp(x), stores `k² + 2 S` numbers of Â = diag(l) A diag(r):
 
-    Â[i, 0..S)   then   Â[rest, i]
+    Â[i, j] of supp(x), row by row   then   left = l w   then   right = w r
 
 Serial on purpose: numba's parallel mode kills forked data-loader workers.
 """
@@ -28,7 +29,7 @@ def offsets(ptr, width):
     """Where the adjacency of each item begins among all stored numbers, `(B + 1,)`."""
     out = np.zeros(ptr.shape[0], np.int64)
     for b in range(width.shape[0]):
-        out[b + 1] = out[b] + width[b] * (2 * (ptr[b + 1] - ptr[b]) - width[b])
+        out[b + 1] = out[b] + width[b] * width[b] + 2 * (ptr[b + 1] - ptr[b])
     return out
 
 
@@ -115,93 +116,123 @@ def _scales(degree, normalization, left, right):
 
 
 @njit(**JIT)
+def _stored(hat, begin, k, size):
+    """The block `(k, k)`, left `(S,)` and right `(S,)` of one item."""
+    middle = begin + k * k
+    block = hat[begin:middle].reshape(k, k)
+    return block, hat[middle : middle + size], hat[middle + size : middle + 2 * size]
+
+
+@njit(**JIT)
+def _roots(x, m, k, out):
+    """Fill w; returns the sums of |w| over supp(x) and over the rest."""
+    inner, outer = x.dtype.type(0), x.dtype.type(0)
+    for i in range(k):
+        out[i] = _root(x[i])
+        inner += np.abs(out[i])
+    for j in range(k, m.shape[0]):
+        out[j] = _root(m[j])
+        outer += np.abs(out[j])
+    return inner, outer
+
+
+@njit(**JIT)
 def adjacency(x, m, ptr, width, offset, normalization, hat, degree):
     """Eqs. (4)-(6) on the support: x `(N,)`, m `(P, N)` into hat `(P, E)`, degree `(P, N)`."""
-    left = np.empty_like(x)
-    right = np.empty_like(x)
+    scales = np.empty((2, x.shape[0]), x.dtype)
     for p in range(m.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
             xb, mb, db = x[n0:n1], m[p, n0:n1], degree[p, n0:n1]
-            size = n1 - n0
-            run = 2 * size - k
+            lb, rb = scales[0, n0:n1], scales[1, n0:n1]
+            block, left, right = _stored(hat[p], offset[b], k, n1 - n0)
+            inner, outer = _roots(xb, mb, k, left)
             for i in range(k):
-                row = hat[p, offset[b] + i * run : offset[b] + i * run + size]
-                xi, mi = xb[i], mb[i]
+                row, xi, mi = block[i], xb[i], mb[i]
                 total = x.dtype.type(0)
-                for j in range(size):
+                for j in range(k):
                     a = xi * mb[j] + mi * xb[j]
                     v = np.sqrt(np.abs(a))
                     total += v
                     row[j] = v if a >= 0 else -v
-                db[i] = total
-                for j in range(k, size):
-                    db[j] += np.abs(row[j])
-            lb, rb = left[n0:n1], right[n0:n1]
+                db[i] = total + np.abs(left[i]) * outer
+            for j in range(k, n1 - n0):
+                db[j] = np.abs(left[j]) * inner
             _scales(db, normalization, lb, rb)
             for i in range(k):
-                base = offset[b] + i * run
-                row = hat[p, base : base + size]
-                mirror = hat[p, base + size : base + run]
-                for j in range(k, size):
-                    mirror[j - k] = lb[j] * row[j] * rb[i]
-                for j in range(size):
-                    row[j] *= lb[i] * rb[j]
+                row, li = block[i], lb[i]
+                for j in range(k):
+                    row[j] *= li * rb[j]
+            for n in range(n1 - n0):
+                right[n] = left[n] * rb[n]
+                left[n] *= lb[n]
 
 
 @njit(**JIT)
 def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx, gm):
-    """Gradient of `adjacency`: from grad `(P, E)` into gx `(N,)` and gm `(P, N)`, both zeroed."""
-    left = np.empty_like(x)
-    right = np.empty_like(x)
-    g_left = np.empty_like(x)
-    g_right = np.empty_like(x)
+    """Gradient of `adjacency`: from grad `(P, E)` into gx `(N,)` and gm `(P, N)`, both zeroed.
+
+    x is 0 beyond its support, and stays 0: it gets no gradient there.
+    """
     half = x.dtype.type(0.5)
+    work = np.empty((5, x.shape[0]), x.dtype)
     for p in range(m.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
+            size = n1 - n0
             xb, mb, db = x[n0:n1], m[p, n0:n1], degree[p, n0:n1]
             gxb, gmb = gx[n0:n1], gm[p, n0:n1]
-            lb, rb, glb, grb = left[n0:n1], right[n0:n1], g_left[n0:n1], g_right[n0:n1]
-            size = n1 - n0
-            run = 2 * size - k
+            lb, rb, gl, gr = work[0, n0:n1], work[1, n0:n1], work[2, n0:n1], work[3, n0:n1]
+            w = work[4, n0:n1]
+            g, g_left, g_right = _stored(grad[p], offset[b], k, size)
+            inner, outer = _roots(xb, mb, k, w)
             _scales(db, normalization, lb, rb)
-            glb[:] = 0
-            grb[:] = 0
+            for n in range(size):
+                gl[n], gr[n] = g_left[n] * w[n], g_right[n] * w[n]
             for i in range(k):
-                g = grad[p, offset[b] + i * run : offset[b] + (i + 1) * run]
-                for j in range(size):
+                for j in range(k):
                     v = _root(xb[i] * mb[j] + mb[i] * xb[j])
-                    glb[i] += g[j] * v * rb[j]
-                    grb[j] += g[j] * v * lb[i]
-                    if j >= k:
-                        h = g[size + j - k]
-                        glb[j] += h * v * rb[i]
-                        grb[i] += h * v * lb[j]
-            for i in range(size):  # from the scales to the degree, kept in glb
-                if db[i] <= 0 or normalization == 0:
-                    glb[i] = 0
-                elif normalization == 1:
-                    glb[i] = -glb[i] * lb[i] * lb[i]
-                elif normalization == 2:
-                    glb[i] = -grb[i] * rb[i] * rb[i]
-                else:
-                    glb[i] = -half * (glb[i] + grb[i]) * lb[i] / db[i]
+                    gl[i] += g[i, j] * v * rb[j]
+                    gr[j] += g[i, j] * v * lb[i]
+            _to_degrees(db, normalization, lb, rb, gl, gr)
+            g_inner, g_outer = x.dtype.type(0), x.dtype.type(0)
             for i in range(k):
-                g = grad[p, offset[b] + i * run : offset[b] + (i + 1) * run]
-                for j in range(size):
+                g_outer += gl[i] * np.abs(w[i])
+            for j in range(k, size):
+                g_inner += gl[j] * np.abs(w[j])
+            for i in range(k):
+                for j in range(k):
                     a = xb[i] * mb[j] + mb[i] * xb[j]
                     if a == 0:
                         continue
-                    sign = 1 if a > 0 else -1
-                    gv = g[j] * lb[i] * rb[j] + glb[i] * sign
-                    if j >= k:
-                        gv += g[size + j - k] * lb[j] * rb[i] + glb[j] * sign
+                    gv = g[i, j] * lb[i] * rb[j] + (gl[i] if a > 0 else -gl[i])
                     ga = gv * half / np.sqrt(np.abs(a))
                     gxb[i] += ga * mb[j]
                     gxb[j] += ga * mb[i]
                     gmb[j] += ga * xb[i]
                     gmb[i] += ga * xb[j]
+            for n in range(size):
+                if w[n] == 0:
+                    continue
+                own = gl[n] * outer + g_inner if n < k else gl[n] * inner + g_outer
+                gw = g_left[n] * lb[n] + g_right[n] * rb[n] + (own if w[n] > 0 else -own)
+                into = gxb if n < k else gmb
+                into[n] += gw * half / np.abs(w[n])
+
+
+@njit(**JIT)
+def _to_degrees(degree, normalization, left, right, g_left, g_right):
+    """From the gradients of the scales to that of the degrees, which takes the place of g_left."""
+    half = degree.dtype.type(0.5)
+    for i in range(degree.shape[0]):
+        if degree[i] <= 0 or normalization == 0:
+            g_left[i] = 0
+        elif normalization == 1:
+            g_left[i] *= -left[i] * left[i]
+        elif normalization == 2:
+            g_left[i] = -g_right[i] * right[i] * right[i]
+        else:
+            g_left[i] = -half * (g_left[i] + g_right[i]) * left[i] / degree[i]
 
 
 @njit(**JIT)
@@ -221,91 +252,69 @@ def fixed_graph(
 
 @njit(**JIT)
 def product(hat, ptr, width, offset, z, out):
-    """out[p, c] += Â_p z_c for every plane p and channel c: z `(C, N)` into out `(P, C, N)`.
-
-    Two channels at a time, so that each stored number is loaded half as often.
-    """
-    channels = z.shape[0]
+    """out[p, c] += Â_p z_c for every plane p and channel c: z `(C, N)` into out `(P, C, N)`."""
     for p in range(hat.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
-            size = n1 - n0
-            run = 2 * size - k
-            for c in range(0, channels, 2):
-                d = min(c + 1, channels - 1)
-                zc, zd = z[c, n0:n1], z[d, n0:n1]
-                oc, od = out[p, c, n0:n1], out[p, d, n0:n1]
-                rc, rd = oc[k:], od[k:]
-                for i in range(k):
-                    base = offset[b] + i * run
-                    row = hat[p, base : base + size]
-                    mirror = hat[p, base + size : base + run]
-                    tc, td = z.dtype.type(0), z.dtype.type(0)
-                    for j in range(size):
-                        tc += row[j] * zc[j]
-                        td += row[j] * zd[j]
-                    oc[i] += tc
-                    ac, ad = zc[i], zd[i]
-                    if d == c:
-                        for j in range(size - k):
-                            rc[j] += mirror[j] * ac
-                    else:
-                        od[i] += td
-                        for j in range(size - k):
-                            rc[j] += mirror[j] * ac
-                            rd[j] += mirror[j] * ad
+            block, left, right = _stored(hat[p], offset[b], k, n1 - n0)
+            for c in range(z.shape[0]):
+                _times(block, left, right, z[c, n0:n1], out[p, c, n0:n1])
 
 
 @njit(**JIT)
 def adjoint(hat, ptr, width, offset, g, out):
     """out[c] += Σ_p Â_pᵀ g[p, c]: g `(P, C, N)` into out `(C, N)`; the transpose of `product`."""
-    channels = out.shape[0]
     for p in range(hat.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
-            size = n1 - n0
-            run = 2 * size - k
-            for c in range(0, channels, 2):
-                d = min(c + 1, channels - 1)
-                oc, od = out[c, n0:n1], out[d, n0:n1]
-                gc, gd = g[p, c, n0:n1], g[p, d, n0:n1]
-                rc, rd = gc[k:], gd[k:]
+            block, left, right = _stored(hat[p], offset[b], k, n1 - n0)
+            for c in range(out.shape[0]):
+                gc, to = g[p, c, n0:n1], out[c, n0:n1]
                 for i in range(k):
-                    base = offset[b] + i * run
-                    row = hat[p, base : base + size]
-                    mirror = hat[p, base + size : base + run]
-                    ac, ad = gc[i], gd[i]
-                    tc, td = g.dtype.type(0), g.dtype.type(0)
-                    for j in range(size - k):
-                        tc += mirror[j] * rc[j]
-                        td += mirror[j] * rd[j]
-                    if d == c:
-                        for j in range(size):
-                            oc[j] += row[j] * ac
-                    else:
-                        for j in range(size):
-                            oc[j] += row[j] * ac
-                            od[j] += row[j] * ad
-                        od[i] += td
-                    oc[i] += tc
+                    row, gi = block[i], gc[i]
+                    for j in range(k):
+                        to[j] += row[j] * gi
+                _separable(right, left, k, gc, to)
 
 
 @njit(**JIT)
-def pair_gradient(ptr, width, offset, g, z, out):
+def _times(block, left, right, z, out):
+    k = block.shape[0]
+    for i in range(k):
+        row, total = block[i], z.dtype.type(0)
+        for j in range(k):
+            total += row[j] * z[j]
+        out[i] += total
+    _separable(left, right, k, z, out)
+
+
+@njit(**JIT)
+def _separable(left, right, k, z, out):
+    """What lies outside of the block, times z, is added to out."""
+    inner, outer = z.dtype.type(0), z.dtype.type(0)
+    for i in range(k):
+        inner += right[i] * z[i]
+    for j in range(k, z.shape[0]):
+        outer += right[j] * z[j]
+    for i in range(k):
+        out[i] += left[i] * outer
+    for j in range(k, z.shape[0]):
+        out[j] += left[j] * inner
+
+
+@njit(**JIT)
+def pair_gradient(hat, ptr, width, offset, g, z, out):
     """Gradient of `product` with respect to hat: out `(P, E)`, zeroed before."""
     for p in range(out.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
-            size = n1 - n0
-            run = 2 * size - k
-            for i in range(k):
-                base = offset[b] + i * run
-                row = out[p, base : base + size]
-                mirror = out[p, base + size : base + run]
-                for c in range(z.shape[0]):
-                    gi, zi = g[p, c, n0 + i], z[c, n0 + i]
-                    zc, rest = z[c, n0:n1], g[p, c, n0 + k : n1]
-                    for j in range(size):
+            _, left, right = _stored(hat[p], offset[b], k, n1 - n0)
+            block, g_left, g_right = _stored(out[p], offset[b], k, n1 - n0)
+            for c in range(z.shape[0]):
+                gc, zc = g[p, c, n0:n1], z[c, n0:n1]
+                for i in range(k):
+                    row, gi = block[i], gc[i]
+                    for j in range(k):
                         row[j] += gi * zc[j]
-                    for j in range(size - k):
-                        mirror[j] += rest[j] * zi
+                _separable(gc, right, k, zc, g_left)
+                _separable(zc, left, k, gc, g_right)
