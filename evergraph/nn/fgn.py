@@ -227,9 +227,10 @@ class FGN(nn.Module):
 
     def _check(self, batch: Batch) -> None:
         """Refuse items that cannot be read; a batch that has not changed is checked once."""
-        mark = self.requires, batch.versions
+        requires = self.requires
+        mark = requires, batch.versions
         if vars(batch).get("checked") != mark:
-            self.requires.check(batch)
+            requires.check(batch)
             vars(batch)["checked"] = mark
 
     def run(self, x: Features, layout: Neighborhoods, nodes: int = 1) -> Tensor:

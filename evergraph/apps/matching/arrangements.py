@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from evergraph.apps.matching.candidates import NAMES, NUM_FEATURES, CandidateGraph, Proposal
 from evergraph.apps.matching.truth import Matches, sorted_matches
 from evergraph.checks import check_one_of
+from evergraph.feature_graph.neighborhoods import Table
 from evergraph.graph.neighbors import Features, Linked
 from evergraph.learn.tasks import Classification
 from evergraph.nn.fgn import FGN
@@ -99,10 +100,13 @@ def candidate_task() -> Classification:
 def graph_batch(graph: CandidateGraph, labels: Array | None = None) -> Batch:
     """A whole candidate graph as one batch, with labels `(E,)` of 1, 0 or -1 (unknown)."""
     unknown = torch.full((len(graph),), -1)
-    links = Linked(torch.from_numpy(graph.index), torch.from_numpy(graph.weight))
     target = unknown if labels is None else torch.from_numpy(labels)
-    x = torch.from_numpy(graph.features).unsqueeze(1)
-    return Batch(x, links, target, unknown, unknown)
+    return Batch(*_linked(graph), target, unknown, unknown)
+
+
+def _linked(graph: CandidateGraph) -> tuple[Tensor, Linked]:
+    links = Linked(torch.from_numpy(graph.index), torch.from_numpy(graph.weight))
+    return torch.from_numpy(graph.features).unsqueeze(1), links
 
 
 def probability(logits: Tensor) -> Tensor:
@@ -112,12 +116,13 @@ def probability(logits: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def score(network: FGN, graph: CandidateGraph) -> Array:
-    """The probability of every candidate, `(E,)`."""
+    """The probability of every candidate, `(E,)`; a graph as `propose` makes it is not checked."""
     if not len(graph):
         return np.zeros(0, np.float32)
     if network.training:
         network.eval()
-    return probability(network(graph_batch(graph))).numpy()
+    x, links = _linked(graph)
+    return probability(network.run(x, Table(links))).numpy()
 
 
 def decide(graph: CandidateGraph, score: Array, threshold: float | None = None) -> Matches:
