@@ -30,6 +30,7 @@ bench: $(READY) ## the benchmarks; ratios are written to results/
 	$(BIN)/python -m benchmarks.memory --out results/bench_memory.json
 	$(BIN)/python -m benchmarks.safety --batches 90 --out results/bench_safety.json
 	$(BIN)/python -m benchmarks.closed_form --out results/bench_closed_form.json
+	$(BIN)/python -m benchmarks.peers --out results/bench_peers.json
 	$(BIN)/python -m benchmarks.live --out results/bench_live.json
 	$(BIN)/python -m benchmarks.loading --out results/bench_loading.json
 

@@ -43,13 +43,18 @@ ORDER = {
     "feature_graph": [
         ["equations"],
         ["compiled"],
-        ["neighborhoods", "ops", "fixed_point"],
+        ["ops", "fixed_point"],
+        ["neighborhoods"],
         ["support"],
         ["dense", "rank_one", "fused"],
         ["lean", "build"],
         ["embedding"],
     ],
-    "feature_graph/compiled": [["support", "fixed_point"], ["lanes", "activation"], ["network"]],
+    "feature_graph/compiled": [
+        ["support", "fixed_point"],
+        ["lanes", "activation", "embedding"],
+        ["network"],
+    ],
     "nn": [
         ["attention", "messages", "norm"],
         ["heads", "layers"],

@@ -177,7 +177,8 @@ def _build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Lear
     if method.needs_memory:
         memory = MEMORIES[config.memory_rule](config.memory, seed=seed)
     training = Training(**{"replay_batch_size": config.batch_size, **_pick(s, TRAINING_SETTINGS)})
-    return stream, Learner(model, method, memory, training, seed, outliers=config.outliers)
+    learner = Learner(model, method, memory, training, seed, outliers=config.outliers)
+    return replace(stream, prepare=learner.intake.condensed), learner
 
 
 def _rooted(config: Config, dataset: Dataset) -> Dataset:

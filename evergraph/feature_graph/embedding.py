@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.feature_graph import Normalization, condense, feature_graph, neighborhood_mean
-from evergraph.graph.neighbors import Features, Neighbors
+from evergraph.feature_graph import (
+    Normalization,
+    condense,
+    feature_graph,
+    neighborhood_mean,
+    ops,
+)
+from evergraph.feature_graph.compiled import embedding as loops
+from evergraph.feature_graph.equations import NORMALIZATIONS
+from evergraph.feature_graph.support import loop_arguments
+from evergraph.graph.neighbors import Features, Neighbors, check_items
 from evergraph.graph.rows import SparseRows
 
 Block = Literal["x", "mean", "propagated"]
@@ -36,6 +46,18 @@ def fixed_embedding(
         >>> fixed_embedding(torch.rand(2, 1, 6), neighbors).shape
         torch.Size([2, 6])
     """
+    check_items(x, neighbors, hops)
+    return embed(x, neighbors, hops, blocks, normalization)
+
+
+def embed(
+    x: Features,
+    neighbors: Neighbors,
+    hops: int,
+    blocks: tuple[Block, ...],
+    normalization: Normalization,
+) -> Features:
+    """The same for items that have been checked."""
     if isinstance(x, SparseRows):
         return _sparse(x, neighbors, hops, blocks, normalization)
     x = x.to(torch.promote_types(x.dtype, torch.float32))  # half precision has no matrix product
@@ -61,6 +83,15 @@ def _sparse(
     blocks: tuple[Block, ...],
     normalization: Normalization,
 ) -> SparseRows:
+    assert isinstance(neighbors.features, SparseRows)
+    if ops.supports(x.values, neighbors.features.values):
+        wanted = np.array([name in blocks for name in BLOCKS])
+        how = NORMALIZATIONS.index(normalization)
+        given = loop_arguments(
+            x, neighbors.with_features(neighbors.features.to(x.values.dtype)), hops
+        )
+        indptr, indices, values = map(torch.from_numpy, loops.embedding(*given, how, wanted))
+        return SparseRows(indptr, indices, values, x.num_features)
     parts: list[SparseRows] = []
     if "x" in blocks:
         parts.append(x)

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from evergraph.feature_graph.compiled import embedding as loops
 from evergraph.feature_graph.equations import mean_coefficient
+from evergraph.feature_graph.ops import numpy, supports
 from evergraph.graph.neighbors import Features, Linked, Neighbors, as_dense
 from evergraph.graph.rows import SparseRows
 
@@ -230,10 +232,7 @@ def condense(neighbors: Neighbors, num_items: int, hops: int = 1) -> Neighbors:
     features = neighbors.features
     if isinstance(features, SparseRows):
         scale = coefficients(neighbors, num_items, hops, features.values.dtype)
-        component = torch.arange(components, device=scale.device)
-        group = slots.unsqueeze(-1) * components + component
-        repeated = features[torch.arange(len(features)).repeat_interleave(components)]
-        mean: Features = repeated.pool(group.flatten(), num_items * planes, scale.flatten())
+        mean: Features = _pooled(features, slots, num_items * hops, scale)
     else:
         mean = neighborhood_mean(neighbors, num_items, hops).flatten(0, 1)
     device = neighbors.owner.device
@@ -245,3 +244,17 @@ def condense(neighbors: Neighbors, num_items: int, hops: int = 1) -> Neighbors:
         weight = weight[plane % components]
     owner = torch.arange(num_items, device=device).repeat_interleave(planes)
     return Neighbors(mean, owner, hop=plane // components + 1, weight=weight)
+
+
+def _pooled(rows: SparseRows, group: Tensor, num_groups: int, scale: Tensor) -> SparseRows:
+    """The sums of rows by group and component of their scale `(N, W)`."""
+    components = scale.shape[1]
+    if supports(rows.values):
+        parts = numpy(rows.indptr, rows.indices, rows.values, group, scale.expand(len(rows), -1))
+        found = map(torch.from_numpy, loops.pool(*parts, num_groups, rows.num_features))
+        indptr, indices, values = found
+        return SparseRows(indptr, indices, values, rows.num_features)
+    component = torch.arange(components, device=scale.device)
+    groups = (group.unsqueeze(-1) * components + component).flatten()
+    repeated = rows[torch.arange(len(rows)).repeat_interleave(components)]
+    return repeated.pool(groups, num_groups * components, scale.flatten())

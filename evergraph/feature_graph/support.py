@@ -152,18 +152,24 @@ def fixed_arrays(
     x: SparseRows, neighbors: Neighbors, hops: int, normalization: Normalization
 ) -> Arrays:
     """The support form of a batch whose edge weights want no gradient."""
+    how = NORMALIZATIONS.index(normalization)
+    found: tuple[Array, ...] = kernels.fixed_graph(*loop_arguments(x, neighbors, hops), how)
+    return Arrays(*found)
+
+
+def loop_arguments(x: SparseRows, neighbors: Neighbors, hops: int) -> tuple[Any, ...]:
+    """A batch as the compiled loops take it: x, its neighbors, and the sizes K, W and F."""
     y, hop, weight = _sparse(neighbors), neighbors.hop, neighbors.weight
     components = neighbors.edge_components
-    found: tuple[Array, ...] = kernels.fixed_graph(
+    return (
         x.indptr.numpy(), x.indices.numpy(), x.values.numpy(),
         y.indptr.numpy(), y.indices.numpy(), y.values.numpy(),
         neighbors.owner.numpy(),
         NO_HOP if hop is None else hop.numpy(),
         np.empty((0, 1), x.values.numpy().dtype) if weight is None
         else weight.to(y.values.dtype).reshape(-1, components).numpy(),
-        hops, components, x.num_features, NORMALIZATIONS.index(normalization),
+        hops, components, x.num_features,
     )  # fmt: skip
-    return Arrays(*found)
 
 
 def _sparse(neighbors: Neighbors) -> SparseRows:

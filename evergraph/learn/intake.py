@@ -79,7 +79,8 @@ class Intake:
         if not self.requires.condensable or isinstance(batch.neighbors, Linked):
             return batch
         rows = len(batch) * batch.nodes_per_item
-        return replace(batch, neighbors=condense(batch.neighbors, rows, self.requires.hops))
+        neighbors = condense(batch.neighbors, rows, self.requires.hops)
+        return batch if neighbors is batch.neighbors else replace(batch, neighbors=neighbors)
 
     def admit(self, batch: Batch) -> Batch:
         """The batch as it is learned: without outliers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,13 @@ from evergraph.stream.batch import Batch
 from evergraph.stream.schedule import SCENARIOS, Scenario, Schedule, by_class, in_parts, shuffled
 from evergraph.stream.source import NeighborConfig, NodeSource, PairSource, Source
 
-TEST_BATCH = 100  # items that are tested together
+TEST_BATCH = 100  # items that are tested together at first
+TEST_BYTES = 32 * 2**20  # of items that are tested together, then
+KEPT_BYTES = 256 * 2**20  # of test items that are made once
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +39,9 @@ class Continuum:
         test_index: the items to test on.
         test_groups: the test items of each task; one group if tasks share their classes.
         group_names: what the groups are called.
+        prepare: applied to all items as they are made, such as `Intake.condensed`.
+        steady: whether test items are the same at every position; they are kept then, if they are
+            few.
 
     Example:
         >>> from evergraph.datasets import generate
@@ -47,6 +56,9 @@ class Continuum:
     test_index: Tensor
     test_groups: Sequence[Tensor] = field(default=())
     group_names: tuple[str, ...] = ()
+    prepare: Callable[[Batch], Batch] = _as_it_is
+    steady: bool = False
+    _kept: dict[int, list[Batch]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Take all test items as one group if no groups are given."""
@@ -63,7 +75,7 @@ class Continuum:
         """The stream from a position on, counted in batches."""
         for position in range(start, len(self)):
             index, task = self.schedule.batches[position], self.schedule.tasks[position]
-            yield self.source.batch(index, task)
+            yield self.prepare(self.source.batch(index, task))
 
     def test(self, index: Tensor | None = None, position: int | None = None) -> Iterator[Batch]:
         """Test items, with no task of their own; by default all of them.
@@ -71,8 +83,22 @@ class Continuum:
         With `arrived` visibility they see what has arrived after `position` batches.
         """
         index = self.test_index if index is None else index
-        for start in range(0, len(index), TEST_BATCH):  # none if there are no items
-            yield self.source.batch(index[start : start + TEST_BATCH], -1, position)
+        if id(index) in self._kept:
+            yield from self._kept[id(index)]
+            return
+        made, start, size, total = [], 0, TEST_BATCH, 0
+        while start < len(index):  # none if there are no items
+            raw = self.source.batch(index[start : start + size], -1, position)
+            start, batch = start + size, self.prepare(raw)
+            size = max(TEST_BATCH, TEST_BYTES * len(raw) // max(raw.nbytes, 1))
+            total += batch.nbytes
+            if total <= KEPT_BYTES:
+                made.append(batch)
+            yield batch
+        own = any(index is mine for mine in (self.test_index, *self.test_groups))
+        held = sum(batch.nbytes for kept in self._kept.values() for batch in kept)
+        if self.steady and own and held + total <= KEPT_BYTES:
+            self._kept[id(index)] = made
 
 
 @dataclass(frozen=True)
@@ -156,7 +182,8 @@ def node_continuum(
     if neighbors.visibility == "arrived":
         arrival = _arrivals(graph, schedule, order.scenario == "time", rng)
     source = NodeSource(graph, targets, neighbors, arrival, len(schedule))
-    return _with_groups(source, schedule, dataset, order, targets)
+    stream = _with_groups(source, schedule, dataset, order, targets)
+    return replace(stream, steady=arrival is None)
 
 
 def _with_groups(
@@ -247,7 +274,7 @@ def link_continuum(
     source = PairSource(graph, pairs[:, kept], targets[kept], neighbors, times)
     cut = round((1 - test_share) * len(source))
     schedule = Schedule.from_groups(in_parts(torch.arange(cut), tasks), batch_size)
-    return Continuum(source, schedule, torch.arange(cut, len(source)))
+    return Continuum(source, schedule, torch.arange(cut, len(source)), steady=True)
 
 
 def _distinct(graph: Graph, order: Tensor) -> Tensor:

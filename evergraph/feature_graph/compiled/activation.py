@@ -11,6 +11,8 @@ from numba import njit
 
 from evergraph.feature_graph.compiled.support import JIT
 
+PIECE = 1024  # nodes that are mapped at a time
+
 
 @njit(**JIT)
 def activate(
@@ -91,28 +93,67 @@ def activate_backward(p, scale, moments, eps, count, training, gy, g_absent, gp,
 
 @njit(**JIT)
 def mix(q, weight, p):
-    """Map the channels: p[b, d] = Σ_c weight[c, d] q[b, c], for q `(B, C, n)`."""
-    p[:] = 0
+    """Map the channels: p[b, d] = Σ_c weight[c, d] q[b, c], for q `(B, C, n)`.
+
+    Piece by piece, so that what is read often stays in the cache, and four channels at a time.
+    """
+    wide, depth = weight.shape
+    fours = wide - wide % 4
     for b in range(q.shape[0]):
-        for d in range(weight.shape[1]):
-            target = p[b, d]
-            for c in range(q.shape[1]):
-                w, source = weight[c, d], q[b, c]
-                for i in range(target.shape[0]):
-                    target[i] += w * source[i]
+        for start in range(0, q.shape[2], PIECE):
+            part = slice(start, min(start + PIECE, q.shape[2]))
+            for d in range(depth):
+                target = p[b, d, part]
+                target[:] = 0
+                for c in range(0, fours, 4):
+                    w0, w1, w2, w3 = (
+                        weight[c, d],
+                        weight[c + 1, d],
+                        weight[c + 2, d],
+                        weight[c + 3, d],
+                    )
+                    s0, s1, s2, s3 = (
+                        q[b, c, part],
+                        q[b, c + 1, part],
+                        q[b, c + 2, part],
+                        q[b, c + 3, part],
+                    )
+                    for i in range(target.shape[0]):
+                        target[i] += w0 * s0[i] + w1 * s1[i] + w2 * s2[i] + w3 * s3[i]
+                for c in range(fours, wide):
+                    w, source = weight[c, d], q[b, c, part]
+                    for i in range(target.shape[0]):
+                        target[i] += w * source[i]
 
 
 @njit(**JIT)
 def mix_backward(q, weight, gp, gq, gw):
     """Gradients of `mix`: fills gq, and adds to gw."""
-    gq[:] = 0
+    wide, depth = weight.shape
+    pairs = depth - depth % 2
     for b in range(q.shape[0]):
-        for d in range(weight.shape[1]):
-            given = gp[b, d]
-            for c in range(q.shape[1]):
-                w, source, target = weight[c, d], q[b, c], gq[b, c]
-                inner = q.dtype.type(0)
-                for i in range(given.shape[0]):
-                    target[i] += w * given[i]
-                    inner += source[i] * given[i]
-                gw[c, d] += inner
+        for start in range(0, q.shape[2], PIECE):
+            part = slice(start, min(start + PIECE, q.shape[2]))
+            for c in range(wide):
+                source, target = q[b, c, part], gq[b, c, part]
+                target[:] = 0
+                for d in range(0, pairs, 2):
+                    w0, w1, g0, g1 = (
+                        weight[c, d],
+                        weight[c, d + 1],
+                        gp[b, d, part],
+                        gp[b, d + 1, part],
+                    )
+                    inner0, inner1 = q.dtype.type(0), q.dtype.type(0)
+                    for i in range(target.shape[0]):
+                        target[i] += w0 * g0[i] + w1 * g1[i]
+                        inner0 += source[i] * g0[i]
+                        inner1 += source[i] * g1[i]
+                    gw[c, d] += inner0
+                    gw[c, d + 1] += inner1
+                for d in range(pairs, depth):
+                    w, given, inner = weight[c, d], gp[b, d, part], q.dtype.type(0)
+                    for i in range(target.shape[0]):
+                        target[i] += w * given[i]
+                        inner += source[i] * given[i]
+                    gw[c, d] += inner

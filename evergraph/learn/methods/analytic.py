@@ -13,7 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 
 from evergraph.feature_graph import Normalization
-from evergraph.feature_graph.embedding import BLOCKS, Block, fixed_embedding
+from evergraph.feature_graph.embedding import BLOCKS, Block, embed
 from evergraph.feature_graph.fixed_point import ONE
 from evergraph.graph.neighbors import Neighbors
 from evergraph.graph.rows import SparseRows
@@ -104,12 +104,23 @@ class Analytic(Method):
         self.sums, self.solution = sums, None
 
     def _embed(self, learner: Learner, batch: Batch) -> Rows:
-        """The embedding of each item, folded if it is wide, as integers of 20 bits."""
+        """The embedding of each item, folded if it is wide, as integers of 20 bits.
+
+        It stays with its batch, since a test asks for the same items again and again.
+        """
+        hops = learner.model.requires.hops
+        mark = hops, self.blocks, self.normalization, self.max_width, batch.versions
+        known, rows = vars(batch).get("embedding", (None, None))
+        if known != mark:
+            rows = self._embedded(learner, batch, hops)
+            vars(batch)["embedding"] = mark, rows
+        found: Rows = rows
+        return found
+
+    def _embedded(self, learner: Learner, batch: Batch, hops: int) -> Rows:
         self.check(learner, batch)
         assert isinstance(batch.neighbors, Neighbors)
-        found = fixed_embedding(
-            batch.x, batch.neighbors, learner.model.requires.hops, self.blocks, self.normalization
-        )
+        found = embed(batch.x, batch.neighbors, hops, self.blocks, self.normalization)
         if isinstance(found, Tensor):
             rows: Rows = found.detach().double().numpy()
         else:
