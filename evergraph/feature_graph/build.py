@@ -19,7 +19,7 @@ from evergraph.graph.rows import SparseRows
 FeatureGraph = DenseGraph | SupportGraph | RankOneGraph
 Form = Literal["auto", "dense", "support", "support-torch"]
 
-SPARSE_BELOW = 0.25  # share of nonzeros under which dense input is worth compressing
+SPARSE_BELOW = 0.5  # share of nonzeros under which dense input is worth compressing
 SMALL = 64  # features up to which it is not
 
 
@@ -100,8 +100,7 @@ def _compute_type(x: Features) -> torch.dtype:
 def _mostly_zero(x: Features, neighbors: Neighbors) -> bool:
     """Whether the support form is the cheaper one (and possible: one channel, fixed features)."""
     if isinstance(x, SparseRows):
-        share = x.values.shape[0] / max(len(x) * x.num_features, 1)
-        return share < SPARSE_BELOW
+        return True  # with all features present it stores as much as the dense form, and no more
     y = neighbors.features
     if x.dim() != 3 or x.shape[1] != 1 or x.shape[2] <= SMALL:
         return False

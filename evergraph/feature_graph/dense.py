@@ -40,9 +40,9 @@ class DenseGraph:
             m = mean.movedim(1, 0).reshape(mean.shape[1], -1)
             step = torch.arange(len(items) * channels + 1)
             width = torch.full_like(step[1:], features)  # all of them in the support of x
-            layout = step * features, width, step * (features + 2) * features
+            layout = step * features, width, step * (features + 3) * features
             hat = ops.normalized_adjacency(items.reshape(-1), m, layout, normalization)
-            hat = hat.view(len(m), len(items), channels, features + 2, features).movedim(0, 1)
+            hat = hat.view(len(m), len(items), channels, features + 3, features).movedim(0, 1)
             hat = hat[..., :features, :]  # beyond it there is nothing
         else:
             hat = normalize(feature_adjacency(items, mean), normalization)

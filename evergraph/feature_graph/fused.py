@@ -108,9 +108,6 @@ def _masks(rate: float, layers: tuple[Any, ...], graph: Arrays) -> Array:
     if rate == 0:
         return NO_MASK
     channels = sum(layer[1].shape[0] for layer in layers)
-    seed = int(
-        torch.randint(1 << 62, (1,), generator=generator())
-    )  # torch's own draws, one by one, are ten times dearer
-    shape = channels, graph.values.shape[0]
-    drawn = np.random.Generator(np.random.SFC64(seed)).integers(0, 1 << 16, shape, np.uint16)
-    return np.where(drawn < round(rate * (1 << 16)), np.float32(0), np.float32(1 / (1 - rate)))
+    seed = int(torch.randint(1 << 62, (1,), generator=generator()))  # torch's own draws are dearer
+    found: Array = network_loops.masks(seed, rate, channels, graph.values.shape[0])
+    return found

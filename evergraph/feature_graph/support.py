@@ -80,10 +80,11 @@ class Support:
         return row, self.ptr[item] + step, place
 
     @cached_property
-    def factors(self) -> tuple[Tensor, Tensor]:
-        """The places in store of left and right, `(N,)` each."""
+    def factors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The places in store of left, right and their ratio, `(N,)` each."""
         left = (self.offset[:-1] + self.width.square())[self.item] + self._step
-        return left, left + self.ptr.diff()[self.item]
+        size = self.ptr.diff()[self.item]
+        return left, left + size, left + 2 * size
 
     @cached_property
     def _step(self) -> Tensor:
@@ -238,7 +239,7 @@ class SupportGraph:
     def adjacency(self) -> Tensor:
         """Â as dense matrices, `(B, P, 1, F, F)`, for inspection."""
         support, (row, column, place) = self.support, self.support.block
-        left, right = (support.to_dense(self.hat[:, at]) for at in support.factors)
+        left, right = (support.to_dense(self.hat[:, at]) for at in support.factors[:2])
         inside = support.to_dense(support.inside.to(left.dtype).unsqueeze(0))
         apart = inside.mT != inside  # one of the two in the support of x
         dense = left.unsqueeze(-1) * right.unsqueeze(-2) * apart.unsqueeze(1)
@@ -257,7 +258,7 @@ class SupportGraph:
         if self.compiled:
             return ops.product(self.hat, self.layout, z).flatten(0, 1)
         row, column, place = self.support.block
-        left, right = (self.hat[:, None, at] for at in self.support.factors)
+        left, right = (self.hat[:, None, at] for at in self.support.factors[:2])
         terms = self.hat[:, None, place] * z[:, column]
         out = left * self.support.across(right * z)
         return out.index_add(-1, row, terms).flatten(0, 1)
@@ -268,7 +269,7 @@ class SupportGraph:
         if self.compiled:
             return ops.adjoint(self.hat, self.layout, g)
         row, column, place = self.support.block
-        left, right = (self.hat[:, None, at] for at in self.support.factors)
+        left, right = (self.hat[:, None, at] for at in self.support.factors[:2])
         terms = (self.hat[:, None, place] * g[..., row]).sum(0)
         out = (right * self.support.across(left * g)).sum(0)
         return out.index_add(-1, column, terms)
@@ -283,6 +284,7 @@ def _torch_adjacency(x: Tensor, m: Tensor, support: Support, how: Normalization)
     left, right = (t.expand_as(m) for t in divisors(degree, degree, how))
     stored = m.new_zeros(m.shape[0], int(support.offset[-1]))
     stored = stored.index_copy(-1, place, value / (left[:, row] * right[:, column]))
-    for at, divisor in zip(support.factors, (left, right), strict=True):
-        stored = stored.index_copy(-1, at, root / divisor)
+    vectors = root / left, root / right, right / left
+    for at, values in zip(support.factors, vectors, strict=True):
+        stored = stored.index_copy(-1, at, values)
     return stored

@@ -234,14 +234,21 @@ def test_compiled_adjacency_gradients_reach_x_and_m(how):
     assert gradcheck(run, (values, m))
 
 
+@pytest.mark.parametrize("how", NORMALIZATIONS)
 @pytest.mark.parametrize("op", [ops.product, ops.adjoint])
-def test_compiled_products_pass_gradcheck(op):
+def test_compiled_products_pass_gradcheck(op, how):
+    """With respect to what the adjacency is made of: the adjoint relies on its symmetry."""
     x, neighbors = ragged_batch(9, 1, 2, 1, density=0.5)
     graph = feature_graph(x, neighbors, hops=2, form="support")
-    hat = graph.hat.clone().requires_grad_()
-    shape = (3, graph.nodes.shape[1]) if op is ops.product else (2, 3, graph.nodes.shape[1])
+    n, layout = graph.nodes.shape[1], graph.layout
+    m = torch.randn(2, n, dtype=torch.float64, requires_grad=True)
+    shape = (3, n) if op is ops.product else (2, 3, n)
     z = torch.randn(*shape, dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda hat, z: op(hat, graph.layout, z), (hat, z))
+
+    def run(m, z):
+        return op(ops.normalized_adjacency(graph.nodes[0], m, layout, how), layout, z)
+
+    assert gradcheck(run, (m, z))
 
 
 def test_adjoint_is_the_transpose():

@@ -80,7 +80,7 @@ def test_gradients_are_those_of_all_pairs(packed, how):
 
 
 def test_what_is_stored_does_not_grow_with_the_product_of_supports():
-    """A node of 18 words whose neighbors have 268: 860 numbers, where all pairs were 9,324."""
+    """A node of 18 words whose neighbors have 268: 1,128 numbers, where all pairs were 9,324."""
     ptr, width = np.array([0, 268]), np.array([18])
-    assert loops.offsets(ptr, width)[-1] == 18**2 + 2 * 268 == 860
+    assert loops.offsets(ptr, width)[-1] == 18**2 + 3 * 268 == 1_128
     assert oracle.offsets(ptr, width)[-1] == 9_324

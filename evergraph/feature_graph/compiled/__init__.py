@@ -1,1 +1,36 @@
-"""All numba code of the package."""
+"""Compiled loops (numba), kept on disk; the only modules without strict types."""
+
+from hashlib import sha256
+from pathlib import Path
+
+from numba import njit
+
+FAST = {"reassoc", "contract", "arcp", "nsz"}
+
+
+def sources(folder):
+    """A hash of all files of a folder."""
+    found = sha256()
+    for file in sorted(Path(folder).glob("*.py")):
+        found.update(file.read_bytes())
+    return found.digest()
+
+
+_SOURCES = sources(Path(__file__).parent)
+
+
+def loop(function, fastmath=FAST):
+    """Compile a function: serial, without the GIL, kept until a file of this folder changes.
+
+    Serial on purpose: numba's parallel mode kills forked data-loader workers. Alone, numba would
+    look at the function's own file only, and go on with a loop of another one as it was.
+    """
+    options = {"nogil": True, "cache": True, "error_model": "numpy"}
+    made = njit(fastmath=fastmath, **options)(function)
+    made._cache._cache_file._source_stamp = _SOURCES
+    return made
+
+
+def exact_loop(function):
+    """The same with the operations in the order in which they are written."""
+    return loop(function, fastmath=False)

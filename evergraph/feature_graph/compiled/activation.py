@@ -7,14 +7,13 @@ fill what they are given; `moments` has three rows of D: absent, mean, variance.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from evergraph.feature_graph.compiled.support import JIT
+from evergraph.feature_graph.compiled import loop
 
 PIECE = 1024  # nodes that are mapped at a time
 
 
-@njit(**JIT)
+@loop
 def activate(
     p, scale, shift, running_mean, running_var, momentum, eps, count, training,
     y, moments,
@@ -40,7 +39,7 @@ def activate(
                 target[i] = u / (one + abs(u))
 
 
-@njit(**JIT)
+@loop
 def _moments(p, d, count):
     """Mean and variance of channel d over `count` nodes; all but the stored ones are zero."""
     number = p.dtype.type
@@ -60,7 +59,7 @@ def _moments(p, d, count):
     return mean, number((square + missing * mean * mean) / count)
 
 
-@njit(**JIT)
+@loop
 def activate_backward(p, scale, moments, eps, count, training, gy, g_absent, gp, g_scale, g_shift):
     """Gradients of `activate` to p, scale and shift."""
     number = p.dtype.type
@@ -91,7 +90,7 @@ def activate_backward(p, scale, moments, eps, count, training, gy, g_absent, gp,
                 target[i] = slope * (target[i] - level - tilt * (source[i] - center))
 
 
-@njit(**JIT)
+@loop
 def mix(q, weight, p):
     """Map the channels: p[b, d] = Σ_c weight[c, d] q[b, c], for q `(B, C, n)`.
 
@@ -126,7 +125,7 @@ def mix(q, weight, p):
                         target[i] += w * source[i]
 
 
-@njit(**JIT)
+@loop
 def mix_backward(q, weight, gp, gq, gw):
     """Gradients of `mix`: fills gq, and adds to gw."""
     wide, depth = weight.shape

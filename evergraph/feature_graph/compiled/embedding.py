@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from evergraph.feature_graph.compiled import loop
 from evergraph.feature_graph.compiled.support import (
-    JIT,
     accumulate,
     adjacency,
     product,
@@ -16,7 +15,7 @@ from evergraph.feature_graph.compiled.support import (
 OFTEN = 8  # features are scanned, and not sorted, if one in so many is there
 
 
-@njit(**JIT)
+@loop
 def pool(indptr, indices, values, group, scale, num_groups, num_features):
     """Row g * W + w of the result is the sum of `scale[r, w] * row r` with `group[r] == g`.
 
@@ -59,7 +58,7 @@ def pool(indptr, indices, values, group, scale, num_groups, num_features):
     return ptr, feature[:n].copy(), out[:n].copy()
 
 
-@njit(**JIT)
+@loop
 def _sort(feature, seen):
     """Bring the features of a row in order."""
     if feature.shape[0] * OFTEN < seen.shape[0]:
@@ -72,7 +71,7 @@ def _sort(feature, seen):
             n += 1
 
 
-@njit(**JIT)
+@loop
 def embedding(
     x_indptr, x_indices, x_values, y_indptr, y_indices, y_values, owner, hop, weight, hops,
     components, num_features, normalization, blocks,
@@ -110,7 +109,7 @@ def embedding(
     return ptr, feature, out
 
 
-@njit(**JIT)
+@loop
 def _add_unit(row, to):
     """Add a row, brought to unit length; nothing if it is 0."""
     square = row.dtype.type(0)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from evergraph.feature_graph.compiled import exact_loop
 
 
-@njit(nogil=True, cache=True)  # no fast math: the order of operations must stay
+@exact_loop
 def propagated(ptr, feature, x_ptr, x_feature, x_value, m_ptr, m_feature, m_value):
     """Eq. (7) with the undirected Â of Eq. (4), columns divided by their absolute sums.
 

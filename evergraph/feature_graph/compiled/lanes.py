@@ -18,15 +18,14 @@ this package.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from evergraph.feature_graph.compiled.support import JIT
+from evergraph.feature_graph.compiled import loop
 
 LANES = 128
 FEWEST = 4  # features that the loops take
 
 
-@njit(**JIT)
+@loop
 def _copy_four(source, at, to, k):
     """Four numbers in a row: the compiler has a vector instruction for a known width.
 
@@ -41,7 +40,7 @@ def _copy_four(source, at, to, k):
     to[k + three] = v3
 
 
-@njit(**JIT)
+@loop
 def _row_numbers(count, place):
     """Where the rows of the first plane are, `(R,)`."""
     channels, step, _ = place
@@ -52,7 +51,7 @@ def _row_numbers(count, place):
     return out
 
 
-@njit(**JIT)
+@loop
 def _load(source, where, begin, tile, to, shift):
     """Rows `begin + where` of source into lanes `shift...` of to; spare lanes are 0.
 
@@ -74,7 +73,7 @@ def _load(source, where, begin, tile, to, shift):
             t3[shift + lane] = tile[4 * lane + 3]
 
 
-@njit(**JIT)
+@loop
 def _store(source, shift, tile, to, where, begin):
     """Lanes `shift...` of source into rows `begin + where` of to: `_load` in reverse."""
     features, flat = to.shape[1], to.reshape(-1)
@@ -91,7 +90,7 @@ def _store(source, shift, tile, to, where, begin):
             _copy_four(tile, 4 * n, flat, where[n] * features + base)
 
 
-@njit(**JIT)
+@loop
 def _scale(source, factor, to):
     """`to = source * factor`, lane by lane."""
     for i in range(to.shape[0]):
@@ -100,7 +99,7 @@ def _scale(source, factor, to):
             there[lane] = here[lane] * s[lane]
 
 
-@njit(**JIT)
+@loop
 def _adjacency(xm, normalization, roots, diagonal, scale):
     """Eq. (4), lane by lane, from `[x | m]`.
 
@@ -142,7 +141,7 @@ def _adjacency(xm, normalization, roots, diagonal, scale):
                 own[lane] = one / degree if degree > 0 else one
 
 
-@njit(**JIT)
+@loop
 def _product(roots, diagonal, z, out):
     """`out = A z`, lane by lane, for one z."""
     features = z.shape[0]
@@ -161,7 +160,7 @@ def _product(roots, diagonal, z, out):
             k += 1
 
 
-@njit(**JIT)
+@loop
 def _plain(xm, zy):
     """From `[x | m]` and z to y = A z in `[z | y]`, lane by lane: A is used as it is made."""
     features = xm.shape[0]
@@ -183,7 +182,7 @@ def _plain(xm, zy):
                 other[lane + LANES] += v * to[lane]
 
 
-@njit(**JIT)
+@loop
 def propagate(x, m, m_place, z, own, normalization, planes, out, out_place):
     """`Â z` for x and z `(R, F)` and the planes of m into those of out.
 
@@ -220,7 +219,7 @@ def propagate(x, m, m_place, z, own, normalization, planes, out, out_place):
             _store(right, 0, tile, out, out_rows[block], p * out_place[2])
 
 
-@njit(**JIT)
+@loop
 def _adjacency_backward(xm, roots, diagonal, zhd, gxm):
     """Through Eq. (4): from `[z | h | d]` to `[gx | gm]`, which it adds to.
 
@@ -264,7 +263,7 @@ def _adjacency_backward(xm, roots, diagonal, zhd, gxm):
             to[lane + LANES] += g * here[lane]
 
 
-@njit(**JIT)
+@loop
 def propagate_backward(x, m, m_place, z, own, normalization, planes, grad, out_place, gx, gm, gz):
     """Gradients of `propagate`, from the planes of grad: gx and gz `(R, F)` and the planes of gm.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from evergraph.feature_graph.compiled import loop
 from evergraph.feature_graph.compiled.activation import (
     activate,
     activate_backward,
     mix,
     mix_backward,
 )
-from evergraph.feature_graph.compiled.support import JIT, adjoint, pair_gradient, product
+from evergraph.feature_graph.compiled.support import adjoint, pair_gradient, product
 
 
-@njit(**JIT)
+@loop
 def forward(graph, layers, masks, readout, bias, centered, momentum, eps, count, training):
     """Logits, and what the way back needs of every layer: rows `(R, N)`, moments `(3, ΣD)`.
 
@@ -53,7 +53,7 @@ def forward(graph, layers, masks, readout, bias, centered, momentum, eps, count,
     return logits, rows, moments, column
 
 
-@njit(**JIT)
+@loop
 def backward(
     graph, layers, masks, readout, rows, moments, column, g, centered, sparse, eps, count,
     training, g_hat, g_layers,
@@ -72,10 +72,7 @@ def backward(
         wide, depth = weight.shape
         row, channel = row - wide - 2 * depth, channel - depth
         for d in range(depth if masks.shape[0] else 0):
-            for i in range(nodes):
-                kept = masks[channel + d, i]
-                g_absent[d] += gz[d, i] * (1 - kept)
-                gz[d, i] *= kept
+            g_absent[d] += _dropped(masks[channel + d], gz[d])
         q, p = rows[row : row + wide], rows[row + wide : row + wide + depth]
         gp, gq = np.empty((1, depth, nodes), p.dtype), np.empty((1, wide, nodes), p.dtype)
         found = moments[:, channel : channel + depth].copy()
@@ -89,13 +86,24 @@ def backward(
     return g_readout, g_bias
 
 
-@njit(**JIT)
+@loop
+def _dropped(mask, g):
+    """Apply a mask to a gradient; returns what goes to the value of absent nodes."""
+    total = g.dtype.type(0)
+    for i in range(g.shape[0]):
+        given = g[i]
+        g[i] = given * mask[i]
+        total += given - g[i]
+    return total
+
+
+@loop
 def _one(rows):
     """`(D, n)` as the `(1, D, n)` of one batch."""
     return rows.reshape(1, rows.shape[0], rows.shape[1])
 
 
-@njit(**JIT)
+@loop
 def _collect(hat, ptr, width, offset, z, absent, q):
     """Q = Â z of Eq. (7), `(P * C, N)`; if q has C rows more, they get z - absent."""
     channels, nodes = z.shape
@@ -107,7 +115,7 @@ def _collect(hat, ptr, width, offset, z, absent, q):
             q[mixed + c, i] = z[c, i] - absent[c]
 
 
-@njit(**JIT)
+@loop
 def _collect_backward(hat, ptr, width, offset, z, gq, gz, g_absent, first, g_hat):
     """Gradients of `_collect` to z and absent (not of the first layer) and to hat, if wanted."""
     channels, nodes = z.shape
@@ -116,20 +124,23 @@ def _collect_backward(hat, ptr, width, offset, z, gq, gz, g_absent, first, g_hat
     if not first:
         adjoint(hat, ptr, width, offset, planes, gz)
         for c in range(gq.shape[0] - mixed):
+            given, to, total = gq[mixed + c], gz[c], gz.dtype.type(0)
             for i in range(nodes):
-                gz[c, i] += gq[mixed + c, i]
-                g_absent[c] -= gq[mixed + c, i]
+                to[i] += given[i]
+                total += given[i]
+            g_absent[c] -= total
     if g_hat.shape[0]:
         pair_gradient(hat, ptr, width, offset, planes, z, g_hat)
 
 
-@njit(**JIT)
+@loop
 def _readout(y, absent, feature, ptr, weight, bias, centered):
     """Σ_i Σ_c (y[c, i] - absent[c]) weight[feature[i], c] + bias for every item: `(B, K)`.
 
     If not centered, absent · Σ_f weight[f] comes back; the sums are returned too.
     """
     channels, outputs = weight.shape[1], weight.shape[2]
+    pairs = channels - channels % 2
     column = np.zeros((channels, outputs), y.dtype)
     if not centered:
         flat = column.reshape(-1)
@@ -148,14 +159,23 @@ def _readout(y, absent, feature, ptr, weight, bias, centered):
         logit[:] = level
         for i in range(ptr[b], ptr[b + 1]):
             rows = weight[feature[i]]
-            for c in range(channels):
+            for c in range(0, pairs, 2):
+                v0, v1, r0, r1 = (
+                    y[c, i] - absent[c],
+                    y[c + 1, i] - absent[c + 1],
+                    rows[c],
+                    rows[c + 1],
+                )
+                for k in range(outputs):
+                    logit[k] += v0 * r0[k] + v1 * r1[k]
+            for c in range(pairs, channels):
                 v, row = y[c, i] - absent[c], rows[c]
                 for k in range(outputs):
                     logit[k] += v * row[k]
     return out, column
 
 
-@njit(**JIT)
+@loop
 def _readout_backward(y, absent, feature, ptr, weight, column, g, centered, sparse):
     """Gradients of `_readout` to y, absent, weight (or only its rows in use, if sparse), bias."""
     channels, outputs = weight.shape[1], weight.shape[2]
@@ -193,3 +213,22 @@ def _readout_backward(y, absent, feature, ptr, weight, column, g, centered, spar
             total += gy[c, i]
         g_absent[c] -= total
     return gy, g_absent, gw, g_bias
+
+
+@loop
+def masks(seed, rate, channels, nodes):
+    """0 for a share of all nodes, `1 / (1 - rate)` for the others, `(channels, nodes)`.
+
+    Each 64-bit number of SplitMix64, which counts from a seed, serves four nodes.
+    """
+    out = np.empty(channels * nodes, np.float32)
+    limit, kept = np.uint64(round(rate * 65536)), np.float32(1 / (1 - rate))
+    for i in range((out.shape[0] + 3) // 4):
+        z = np.uint64(seed) + np.uint64(i + 1) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+        for n in range(4 * i, min(4 * i + 4, out.shape[0])):
+            out[n] = np.float32(0) if (z & np.uint64(0xFFFF)) < limit else kept
+            z = z >> np.uint64(16)
+    return out.reshape(channels, nodes)

@@ -1,39 +1,33 @@
-"""Compiled loops behind the support form: serial, without the GIL, cached on disk.
+"""Compiled loops behind the support form.
 
 They work on *packed support* arrays. Item b owns the positions `ptr[b]:ptr[b + 1]`; the first
 `width[b]` of them are the support of x, the rest is what only m has. Outside of supp(x) × supp(x)
 the symmetric adjacency is of rank one: `A[i, j] = w[i] w[j]` for i in supp(x) and j in the rest and
 for its mirror, where w is sgnroot(x) or sgnroot(m), and 0 within the rest. So an item with S
-positions, k of them in supp(x), stores `k² + 2 S` numbers of Â = diag(l) A diag(r):
+positions, k of them in supp(x), stores `k² + 3 S` numbers of Â = diag(l) A diag(r):
 
-    Â[i, j] of supp(x), row by row   then   left = l w   then   right = w r
+    Â[i, j] of supp(x), row by row   then   left = l w   then   right = w r   then   l / r
 
-Serial on purpose: numba's parallel mode kills forked data-loader workers.
+The last ones turn the block into its transpose: A is symmetric.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-JIT = {
-    "nogil": True,
-    "cache": True,
-    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
-    "error_model": "numpy",
-}
+from evergraph.feature_graph.compiled import loop
 
 
-@njit(**JIT)
+@loop
 def offsets(ptr, width):
     """Where the adjacency of each item begins among all stored numbers, `(B + 1,)`."""
     out = np.zeros(ptr.shape[0], np.int64)
     for b in range(width.shape[0]):
-        out[b + 1] = out[b] + width[b] * width[b] + 2 * (ptr[b + 1] - ptr[b])
+        out[b + 1] = out[b] + width[b] * width[b] + 3 * (ptr[b + 1] - ptr[b])
     return out
 
 
-@njit(**JIT)
+@loop
 def union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, owner, num_features):
     """Lay out supp(x), then what the neighbors add, for every item.
 
@@ -75,7 +69,7 @@ def union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, owner, num
     return feature[:n].copy(), ptr, width, offsets(ptr, width), values[:n].copy(), position
 
 
-@njit(**JIT)
+@loop
 def accumulate(position, values, y_indptr, owner, hop, weight, hops, components, out):
     """Eq. (5) on the support: `out[p, i] += w / |N_k| * y` over all entries of all neighbors.
 
@@ -93,13 +87,13 @@ def accumulate(position, values, y_indptr, owner, hop, weight, hops, components,
                 out[k * components + w, position[e]] += scale * values[e]
 
 
-@njit(**JIT)
+@loop
 def _root(a):
     r = np.sqrt(np.abs(a))
     return r if a >= 0 else -r
 
 
-@njit(**JIT)
+@loop
 def _scales(degree, normalization, left, right):
     """Fill l and r of Â = diag(l) A diag(r); 0 none, 1 row, 2 column, 3 symmetric."""
     for i in range(degree.shape[0]):
@@ -115,15 +109,15 @@ def _scales(degree, normalization, left, right):
                 right[i] = left[i]
 
 
-@njit(**JIT)
+@loop
 def _stored(hat, begin, k, size):
-    """The block `(k, k)`, left `(S,)` and right `(S,)` of one item."""
+    """The block `(k, k)` of one item, then left, right and their ratio, `(3, S)`."""
     middle = begin + k * k
-    block = hat[begin:middle].reshape(k, k)
-    return block, hat[middle : middle + size], hat[middle + size : middle + 2 * size]
+    vectors = hat[middle : middle + 3 * size].reshape(3, size)
+    return hat[begin:middle].reshape(k, k), vectors[0], vectors[1], vectors[2]
 
 
-@njit(**JIT)
+@loop
 def _roots(x, m, k, out):
     """Fill w; returns the sums of |w| over supp(x) and over the rest."""
     inner, outer = x.dtype.type(0), x.dtype.type(0)
@@ -136,7 +130,7 @@ def _roots(x, m, k, out):
     return inner, outer
 
 
-@njit(**JIT)
+@loop
 def adjacency(x, m, ptr, width, offset, normalization, hat, degree):
     """Eqs. (4)-(6) on the support: x `(N,)`, m `(P, N)` into hat `(P, E)`, degree `(P, N)`."""
     scales = np.empty((2, x.shape[0]), x.dtype)
@@ -145,7 +139,7 @@ def adjacency(x, m, ptr, width, offset, normalization, hat, degree):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
             xb, mb, db = x[n0:n1], m[p, n0:n1], degree[p, n0:n1]
             lb, rb = scales[0, n0:n1], scales[1, n0:n1]
-            block, left, right = _stored(hat[p], offset[b], k, n1 - n0)
+            block, left, right, ratio = _stored(hat[p], offset[b], k, n1 - n0)
             inner, outer = _roots(xb, mb, k, left)
             for i in range(k):
                 row, xi, mi = block[i], xb[i], mb[i]
@@ -166,9 +160,10 @@ def adjacency(x, m, ptr, width, offset, normalization, hat, degree):
             for n in range(n1 - n0):
                 right[n] = left[n] * rb[n]
                 left[n] *= lb[n]
+                ratio[n] = lb[n] / rb[n]
 
 
-@njit(**JIT)
+@loop
 def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx, gm):
     """Gradient of `adjacency`: from grad `(P, E)` into gx `(N,)` and gm `(P, N)`, both zeroed.
 
@@ -184,11 +179,12 @@ def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx
             gxb, gmb = gx[n0:n1], gm[p, n0:n1]
             lb, rb, gl, gr = work[0, n0:n1], work[1, n0:n1], work[2, n0:n1], work[3, n0:n1]
             w = work[4, n0:n1]
-            g, g_left, g_right = _stored(grad[p], offset[b], k, size)
+            g, g_left, g_right, g_ratio = _stored(grad[p], offset[b], k, size)
             inner, outer = _roots(xb, mb, k, w)
             _scales(db, normalization, lb, rb)
             for n in range(size):
-                gl[n], gr[n] = g_left[n] * w[n], g_right[n] * w[n]
+                gl[n] = g_left[n] * w[n] + g_ratio[n] / rb[n]
+                gr[n] = g_right[n] * w[n] - g_ratio[n] * lb[n] / (rb[n] * rb[n])
             for i in range(k):
                 for j in range(k):
                     v = _root(xb[i] * mb[j] + mb[i] * xb[j])
@@ -220,7 +216,7 @@ def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx
                 into[n] += gw * half / np.abs(w[n])
 
 
-@njit(**JIT)
+@loop
 def _to_degrees(degree, normalization, left, right, g_left, g_right):
     """From the gradients of the scales to that of the degrees, which takes the place of g_left."""
     half = degree.dtype.type(0.5)
@@ -235,7 +231,7 @@ def _to_degrees(degree, normalization, left, right, g_left, g_right):
             g_left[i] = -half * (g_left[i] + g_right[i]) * left[i] / degree[i]
 
 
-@njit(**JIT)
+@loop
 def fixed_graph(
     x_indptr, x_indices, x_values, y_indptr, y_indices, y_values, owner, hop, weight, hops,
     components, num_features, normalization,
@@ -250,45 +246,80 @@ def fixed_graph(
     return feature, ptr, width, offset, values, position, hat
 
 
-@njit(**JIT)
+@loop
 def product(hat, ptr, width, offset, z, out):
     """out[p, c] += Â_p z_c for every plane p and channel c: z `(C, N)` into out `(P, C, N)`."""
+    given, found = _scratch(z.shape[0], width, z.dtype)
     for p in range(hat.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
-            block, left, right = _stored(hat[p], offset[b], k, n1 - n0)
+            block, left, right, _ = _stored(hat[p], offset[b], k, n1 - n0)
             for c in range(z.shape[0]):
-                _times(block, left, right, z[c, n0:n1], out[p, c, n0:n1])
+                given[c, :k] = z[c, n0 : n0 + k]
+            _block_times(block, given, found)
+            for c in range(z.shape[0]):
+                to = out[p, c, n0:n1]
+                for i in range(k):
+                    to[i] += found[c, i]
+                _separable(left, right, k, z[c, n0:n1], to)
 
 
-@njit(**JIT)
+@loop
 def adjoint(hat, ptr, width, offset, g, out):
     """out[c] += Σ_p Â_pᵀ g[p, c]: g `(P, C, N)` into out `(C, N)`; the transpose of `product`."""
+    given, found = _scratch(out.shape[0], width, out.dtype)
     for p in range(hat.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
-            block, left, right = _stored(hat[p], offset[b], k, n1 - n0)
+            block, left, right, ratio = _stored(hat[p], offset[b], k, n1 - n0)
             for c in range(out.shape[0]):
-                gc, to = g[p, c, n0:n1], out[c, n0:n1]
+                row, gc = given[c], g[p, c, n0:n1]
                 for i in range(k):
-                    row, gi = block[i], gc[i]
-                    for j in range(k):
-                        to[j] += row[j] * gi
-                _separable(right, left, k, gc, to)
+                    row[i] = gc[i] * ratio[i]
+            _block_times(block, given, found)
+            for c in range(out.shape[0]):
+                to = out[c, n0:n1]
+                for i in range(k):
+                    to[i] += found[c, i] / ratio[i]
+                _separable(right, left, k, g[p, c, n0:n1], to)
 
 
-@njit(**JIT)
-def _times(block, left, right, z, out):
+@loop
+def _scratch(channels, width, dtype):
+    """Room for the channels of the largest block, rounded up to a multiple of four, twice."""
+    most = 1
+    for k in width:
+        most = max(most, k)
+    shape = ((channels + 3) // 4 * 4, most)
+    return np.zeros(shape, dtype), np.zeros(shape, dtype)
+
+
+@loop
+def _block_times(block, z, out):
+    """out[c] = block z[c], two rows and four channels at a time, so that loads are shared."""
     k = block.shape[0]
-    for i in range(k):
-        row, total = block[i], z.dtype.type(0)
-        for j in range(k):
-            total += row[j] * z[j]
-        out[i] += total
-    _separable(left, right, k, z, out)
+    zero = z.dtype.type(0)
+    for i in range(0, k, 2):
+        other = min(i + 1, k - 1)
+        r0, r1 = block[i], block[other]
+        for c in range(0, z.shape[0], 4):
+            z0, z1, z2, z3 = z[c], z[c + 1], z[c + 2], z[c + 3]
+            a0, a1, a2, a3 = zero, zero, zero, zero
+            b0, b1, b2, b3 = zero, zero, zero, zero
+            for j in range(k):
+                a0 += r0[j] * z0[j]
+                a1 += r0[j] * z1[j]
+                a2 += r0[j] * z2[j]
+                a3 += r0[j] * z3[j]
+                b0 += r1[j] * z0[j]
+                b1 += r1[j] * z1[j]
+                b2 += r1[j] * z2[j]
+                b3 += r1[j] * z3[j]
+            out[c, i], out[c + 1, i], out[c + 2, i], out[c + 3, i] = a0, a1, a2, a3
+            out[c, other], out[c + 1, other], out[c + 2, other], out[c + 3, other] = b0, b1, b2, b3
 
 
-@njit(**JIT)
+@loop
 def _separable(left, right, k, z, out):
     """What lies outside of the block, times z, is added to out."""
     inner, outer = z.dtype.type(0), z.dtype.type(0)
@@ -302,14 +333,14 @@ def _separable(left, right, k, z, out):
         out[j] += left[j] * inner
 
 
-@njit(**JIT)
+@loop
 def pair_gradient(hat, ptr, width, offset, g, z, out):
     """Gradient of `product` with respect to hat: out `(P, E)`, zeroed before."""
     for p in range(out.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
-            _, left, right = _stored(hat[p], offset[b], k, n1 - n0)
-            block, g_left, g_right = _stored(out[p], offset[b], k, n1 - n0)
+            _, left, right, _ = _stored(hat[p], offset[b], k, n1 - n0)
+            block, g_left, g_right, _ = _stored(out[p], offset[b], k, n1 - n0)
             for c in range(z.shape[0]):
                 gc, zc = g[p, c, n0:n1], z[c, n0:n1]
                 for i in range(k):
