@@ -105,6 +105,8 @@ class NetworkLearner:
         hops: K.
         capacity: items that are remembered at the most.
         seed: of everything that is drawn.
+        training: how gradients are used.
+        layers: settings of `FGN`.
 
     Attributes:
         todo: what is still to do; see `follow`.
@@ -125,12 +127,21 @@ class NetworkLearner:
         ([0], [True, True])
     """
 
-    def __init__(self, num_features: int, hops: int, capacity: int = 500, seed: int = 0) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        hops: int,
+        capacity: int = 500,
+        seed: int = 0,
+        *,
+        training: Training = TRAINING,
+        layers: Mapping[str, Any] = LAYERS,
+    ) -> None:
         with draw_from(torch.Generator().manual_seed(seed)):
-            model = FGN(num_features, hops=hops, **LAYERS)
+            model = FGN(num_features, hops=hops, **layers)
         memory = Reservoir(capacity, seed=seed)
         self.memory = memory
-        self.learner = Learner(model, Replay(), memory, TRAINING, seed, outliers="pass")
+        self.learner = Learner(model, Replay(), memory, training, seed, outliers="pass")
         self.names: list[str | None] = []
         self.seen = self.skipped = 0
         self._parent = self._saved = ""

@@ -1,12 +1,13 @@
 """The network beside a growing graph: once, bounded, resumable to the bit, forgetful if asked."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from evergraph.graph.growing import GrowingGraph
-from evergraph.learn import network as module
-from evergraph.learn.network import BATCH, NetworkLearner, Todo, average
+from evergraph.learn.network import BATCH, LAYERS, TRAINING, NetworkLearner, Todo, average
 from evergraph.learn.training import Training
 
 FEATURES = 6
@@ -26,8 +27,8 @@ def make_graph(size=60, order=None, seed=0):
     return graph
 
 
-def make_network(graph, capacity=20):
-    network = NetworkLearner(FEATURES, graph.hops, capacity)
+def make_network(graph, capacity=20, **changes):
+    network = NetworkLearner(FEATURES, graph.hops, capacity, **changes)
     network.begin(graph)
     network.follow(graph)
     return network
@@ -129,11 +130,16 @@ def test_an_interrupted_follow_continues(monkeypatch):
 def test_files_of_other_networks_are_refused(tmp_path):
     path = tmp_path / "network.safetensors"
     graph = make_graph()
-    make_network(graph).save(path)
+    saved = make_network(graph)
+    saved.save(path)
     assert not NetworkLearner(FEATURES, graph.hops, 20).load(path, Todo("another"))
     assert not NetworkLearner(FEATURES, graph.hops, 20).load(tmp_path / "none", Todo("another"))
     network = make_network(graph, capacity=7)
     assert not NetworkLearner(FEATURES, graph.hops, 7).load(path, network.todo)
+    others = {"training": replace(TRAINING, lr=0.5)}, {"layers": {**LAYERS, "dropout": 0.1}}
+    for other in others:
+        assert not NetworkLearner(FEATURES, graph.hops, 20, **other).load(path, saved.todo)
+    assert NetworkLearner(FEATURES, graph.hops, 20).load(path, saved.todo)
 
 
 def test_nothing_of_what_was_taken_out_is_remembered():
@@ -173,10 +179,9 @@ def test_nothing_of_what_was_taken_out_is_remembered():
     assert len(network.memory) == 0
 
 
-def test_a_batch_that_diverges_changes_nothing_but_a_count(monkeypatch):
-    monkeypatch.setattr(module, "TRAINING", Training(lr=1e38, replay_batches=4))
+def test_a_batch_that_diverges_changes_nothing_but_a_count():
     graph = make_graph()
-    network = make_network(graph)
+    network = make_network(graph, training=Training(lr=1e38, replay_batches=4))
     assert network.skipped > 0
     assert network.seen == 40
     assert all(p.isfinite().all() for p in network.learner.model.parameters())
