@@ -208,9 +208,9 @@ def _readout_backward(y, absent, feature, ptr, weight, column, g, centered, spar
                     target[k] += v * gb[k]
                 gy[c, i] = total
     for c in range(channels):
-        total = y.dtype.type(0)
-        for i in range(gy.shape[1]):
-            total += gy[c, i]
+        total, given = y.dtype.type(0), gy[c]
+        for i in range(given.shape[0]):
+            total += given[i]
         g_absent[c] -= total
     return gy, g_absent, gw, g_bias
 
@@ -219,16 +219,18 @@ def _readout_backward(y, absent, feature, ptr, weight, column, g, centered, spar
 def masks(seed, rate, channels, nodes):
     """0 for a share of all nodes, `1 / (1 - rate)` for the others, `(channels, nodes)`.
 
-    Each 64-bit number of SplitMix64, which counts from a seed, serves four nodes.
+    A node's number is hashed to 32 bits: all at once, by vector instructions.
     """
     out = np.empty(channels * nodes, np.float32)
-    limit, kept = np.uint64(round(rate * 65536)), np.float32(1 / (1 - rate))
-    for i in range((out.shape[0] + 3) // 4):
-        z = np.uint64(seed) + np.uint64(i + 1) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-        for n in range(4 * i, min(4 * i + 4, out.shape[0])):
-            out[n] = np.float32(0) if (z & np.uint64(0xFFFF)) < limit else kept
-            z = z >> np.uint64(16)
+    z = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    low, high = np.uint32(z >> np.uint64(32)), np.uint32(z)
+    limit, kept = np.uint32(round(rate * 2**32)), np.float32(1 / (1 - rate))
+    for i in range(out.shape[0]):  # sums of 32 bits have 64 for numba
+        n = np.uint32(np.uint32(i) + low)
+        n = np.uint32((n ^ (n >> np.uint32(16))) * np.uint32(0x7FEB352D) + high)
+        n = np.uint32((n ^ (n >> np.uint32(15))) * np.uint32(0x846CA68B))
+        n = np.uint32(n ^ (n >> np.uint32(16)))
+        out[i] = np.float32(0) if n < limit else kept
     return out.reshape(channels, nodes)
