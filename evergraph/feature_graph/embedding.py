@@ -61,8 +61,8 @@ def embed(
     if isinstance(x, SparseRows):
         return _sparse(x, neighbors, hops, blocks, normalization)
     x = x.to(torch.promote_types(x.dtype, torch.float32))  # half precision has no matrix product
-    items = x.reshape(len(x), -1, *x.shape[-2:])
-    flat = items.flatten(0, 1)
+    nodes = x.shape[1:-2].numel()
+    flat = x.reshape(len(x) * nodes, *x.shape[-2:])
     parts: list[Tensor] = []
     if "x" in blocks:
         parts.append(flat.unsqueeze(1))
@@ -71,9 +71,9 @@ def embed(
     if "propagated" in blocks:
         graph = feature_graph(flat, neighbors, hops=hops, normalization=normalization, form="dense")
         out = graph.propagate(flat)
-        parts.append(out.view(len(flat), -1, *flat.shape[1:]))
+        parts.append(out.unflatten(1, (-1, flat.shape[1])))
     rows = _unit_length(torch.cat(parts, dim=1).flatten(2)).sum(1)
-    return _unit_length(rows).reshape(len(x), -1)
+    return _unit_length(rows).view(len(x), nodes * rows.shape[1])
 
 
 def _sparse(

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from scipy import sparse
 from torch import Tensor
+
+MANY = 4096  # entries from which on rows are selected one by one, and not entry by entry
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,32 @@ class SparseRows:
 
     def __getitem__(self, index: Tensor) -> SparseRows:
         """Select rows by an int64 index, in its order, repeats allowed."""
+        if len(index) * len(self.indices) > MANY * len(self) and self._plain:
+            return self._copied(index)
         counts = self.counts[index]
         entry = runs(self.indptr[index], counts)
         indices, values = self.indices[entry], self.values[entry]
         return SparseRows(_starts(counts), indices, values, self.num_features)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether scipy can copy rows as they are."""
+        own = (self.indptr, self.indices, self.values)
+        usual = not self.values.requires_grad and all(t.is_cpu and t.is_contiguous() for t in own)
+        usual = usual and self.values.dtype in (torch.float32, torch.float64)
+        if not usual or self.indptr.dtype != self.indices.dtype:
+            return False
+        ends = int(self.indptr[0]), int(self.indptr[-1])
+        return ends == (0, len(self.indices)) and not bool((self.counts < 0).any())
+
+    def _copied(self, index: Tensor) -> SparseRows:
+        """Rows copied one by one, in place of entry by entry."""
+        arrays = tuple(t.numpy() for t in (self.values, self.indices, self.indptr))
+        rows = sparse.csr_array(arrays, shape=(len(self), self.num_features))
+        found = rows[index.numpy()]
+        parts = (torch.from_numpy(part) for part in (found.indptr, found.indices, found.data))
+        indptr, indices, values = parts
+        return SparseRows(indptr.long(), indices, values, self.num_features)
 
     @property
     def counts(self) -> Tensor:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from evergraph.graph import rows as module
 from evergraph.graph.rows import SparseRows
 
 
@@ -41,3 +42,30 @@ def test_arrays_must_belong_together():
         SparseRows.from_dense(torch.zeros(3))
     with pytest.raises(ValueError, match=r"indices \(nnz,\) and values \(nnz,\)"):
         SparseRows(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.tensor([1.0]), 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("index", [[3, 0, 3], list(range(300)), []], ids=len)
+def test_many_entries_are_selected_as_few_are(index, dtype, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    dense = torch.rand(300, 200, generator=generator)
+    dense = dense * (torch.rand(300, 200, generator=generator) < 0.5)
+    rows = SparseRows.from_dense(dense).with_index_type(dtype)
+    where = torch.tensor(index, dtype=None if index else torch.int64)
+    monkeypatch.setattr(module, "MANY", 0)
+    many = rows[where]
+    monkeypatch.setattr(module, "MANY", 10**9)
+    few = rows[where]
+    assert torch.equal(many.to_dense(), dense[where])
+    for name in ("indptr", "indices", "values"):
+        one, other = getattr(many, name), getattr(few, name)
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+
+
+def test_torn_rows_are_never_copied(monkeypatch):
+    """Row pointers that fall would make a copy read beyond the arrays."""
+    monkeypatch.setattr(module, "MANY", 0)
+    torn = SparseRows(torch.tensor([0, 3, 1, 4]), torch.arange(4), torch.ones(4), 4)
+    with pytest.raises((ValueError, RuntimeError)):
+        torn[torch.tensor([1])]

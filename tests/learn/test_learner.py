@@ -13,6 +13,7 @@ from evergraph.datasets.generate import PRESETS
 from evergraph.feature_graph.embedding import fixed_embedding
 from evergraph.feature_graph.fixed_point import ONE
 from evergraph.graph import SparseRows
+from evergraph.graph.neighbors import as_dense
 from evergraph.learn import CheckpointError, Learner, Reservoir, Training
 from evergraph.learn.checkpoint import read_checkpoint, write_checkpoint
 from evergraph.learn.methods import METHODS, Analytic, Finetune, Replay
@@ -271,6 +272,18 @@ def test_a_refused_forget_changes_nothing(data):
     with pytest.raises(ValueError, match="only what was learned can be forgotten"):
         learner.method.forget(learner, next(iter(stream(data))))
     assert learner.digest() == before
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_closed_form_predicts_no_items(data, dense):
+    if dense:
+        features = as_dense(data.graph.features)
+        data = replace(data, graph=replace(data.graph, features=features))
+    learner = make("analytic", data)
+    first, second, *_ = stream(data)
+    learner.observe(first)
+    assert len(learner.predict(first.select(torch.arange(0)))) == 0
+    assert len(learner.predict(second)) == len(second)
 
 
 def test_the_closed_form_has_constant_memory(data):
