@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from evergraph.feature_graph.compiled.embedding import copy_runs
 from evergraph.graph.neighbors import Features, Linked, Neighbors
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.transaction import Restore
@@ -96,9 +97,20 @@ class Level:
             first = self.start[name][index]
             counts = self.start[name][index + 1] - first
             taken.start[name] = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-            where = torch.repeat_interleave(first - taken.start[name][:-1], counts)
-            taken.below[name] = level.take(where + torch.arange(len(where)))
+            taken.below[name] = level._take_runs(first, taken.start[name])
         return taken
+
+    def _take_runs(self, first: Tensor, start: Tensor) -> Level:
+        """Copies of runs of rows, each from `first` on, that begin at `start` in the result."""
+        flat = all(data.dim() == 1 and data.is_cpu for data in self.columns.values())
+        if self.below or not flat:
+            where = torch.repeat_interleave(first - start[:-1], start.diff())
+            return self.take(where + torch.arange(len(where)))
+        size = int(start[-1])
+        columns = {name: data.new_empty(size) for name, data in self.columns.items()}
+        for name, data in columns.items():
+            copy_runs(first.numpy(), start.numpy(), self.columns[name].numpy(), data.numpy())
+        return Level(columns, {}, {}, size, size)
 
     def rewrite(self, index: Tensor, more: Level | None = None) -> Level:
         """Copies of some rows, with room for those of another level and some beyond them."""

@@ -1,4 +1,4 @@
-"""Compiled loops: sums of sparse rows, and the fixed embedding of sparse items."""
+"""Compiled loops: copies and sums of sparse rows, and the fixed embedding of sparse items."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ from evergraph.feature_graph.compiled.support import (
 )
 
 OFTEN = 8  # features are scanned, and not sorted, if one in so many is there
+
+
+@loop
+def copy_runs(first, start, source, out):
+    """out[start[r]:start[r + 1]] = as many numbers of source, from first[r] on."""
+    for r in range(first.shape[0]):
+        shift = first[r] - start[r]
+        for i in range(start[r], start[r + 1]):
+            out[i] = source[shift + i]
 
 
 @loop
