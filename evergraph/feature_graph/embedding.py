@@ -8,15 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.feature_graph import (
-    Normalization,
-    condense,
-    feature_graph,
-    neighborhood_mean,
-    ops,
-)
+from evergraph.feature_graph import Normalization, condense, feature_graph, neighborhood_mean
 from evergraph.feature_graph.compiled import embedding as loops
 from evergraph.feature_graph.equations import NORMALIZATIONS
+from evergraph.feature_graph.ops import supports
 from evergraph.feature_graph.support import loop_arguments
 from evergraph.graph.neighbors import Features, Neighbors, check_items
 from evergraph.graph.rows import SparseRows
@@ -84,7 +79,7 @@ def _sparse(
     normalization: Normalization,
 ) -> SparseRows:
     assert isinstance(neighbors.features, SparseRows)
-    if ops.supports(x.values, neighbors.features.values):
+    if supports(x.values, neighbors.features.values):
         wanted = np.array([name in blocks for name in BLOCKS])
         how = NORMALIZATIONS.index(normalization)
         given = loop_arguments(

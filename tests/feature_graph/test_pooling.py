@@ -53,7 +53,7 @@ def test_condensing_is_the_same_in_plain_torch(components, features, monkeypatch
 def test_the_embedding_is_the_same_in_plain_torch(blocks, normalization, monkeypatch):
     given = *sparse_batch(), 2, blocks, normalization
     ours = embeddings.fixed_embedding(*given).to_dense()
-    in_plain_torch(monkeypatch, embeddings.ops)
+    in_plain_torch(monkeypatch, embeddings)
     plain = embeddings.fixed_embedding(*given).to_dense()
     torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
     assert ours.abs().max() > 0.1
