@@ -15,6 +15,7 @@ from evergraph.stream import (
     NeighborConfig,
     OrderConfig,
     concatenate,
+    continuum,
     node_continuum,
     validation_split,
 )
@@ -245,3 +246,62 @@ def test_condensed_and_compact_items_mean_the_same(data):
     for other in (small, restored):
         one, two = (feature_graph(b.x, b.neighbors, hops=2).adjacency for b in (batch, other))
         assert torch.allclose(one, two, atol=1e-6)
+
+
+class Counted:
+    """A source that counts how often items are made."""
+
+    def __init__(self, source):
+        self.source, self.made = source, 0
+
+    def __len__(self):
+        return len(self.source)
+
+    def batch(self, index, task=-1, position=None):
+        self.made += len(index)
+        return self.source.batch(index, task, position)
+
+
+@pytest.mark.parametrize("visibility", ["all", "arrived"])
+def test_test_items_are_made_once_if_they_stay_the_same(visibility):
+    stream = node_continuum(generate(), visibility=visibility)
+    source = Counted(stream.source)
+    stream = replace(stream, source=source)
+    first, second = (list(stream.test(position=position)) for position in (10, 50))
+    count = len(stream.test_index)
+    assert sum(map(len, first)) == sum(map(len, second)) == count
+    again = any(one is not other for one, other in zip(first, second, strict=True))
+    assert again == (visibility == "arrived")
+    assert source.made == (2 * count if again else count)
+
+
+def test_too_many_test_items_and_those_of_others_are_not_kept(monkeypatch):
+    stream = node_continuum(generate())
+    source = Counted(stream.source)
+    stream = replace(stream, source=source)
+    foreign = stream.test_index[:30].clone()
+    for _ in range(2):
+        list(stream.test(foreign))
+    assert source.made == 60
+    monkeypatch.setattr(continuum, "KEPT_BYTES", 1_000)
+    for _ in range(2):
+        list(stream.test())
+    assert source.made == 60 + 2 * len(stream.test_index)
+
+
+def test_items_are_tested_together_as_memory_allows(monkeypatch):
+    stream = node_continuum(generate())
+    sizes = []
+    for limit in (2**40, 1):
+        monkeypatch.setattr(continuum, "TEST_BYTES", limit)
+        sizes.append([len(batch) for batch in replace(stream).test()])
+    large, small = sizes
+    assert max(small) == continuum.TEST_BATCH == large[0] < large[1]
+    assert sum(large) == sum(small) == len(stream.test_index)
+
+
+def test_items_are_prepared_as_they_are_made():
+    stream = replace(
+        node_continuum(generate()), prepare=lambda batch: batch.select(torch.arange(1))
+    )
+    assert {len(batch) for batch in (*stream, *stream.test())} == {1}
