@@ -6,10 +6,13 @@ hand, batches with the same numbers of features, words and neighbors are generat
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import typer
@@ -22,11 +25,13 @@ from benchmarks.naive import naive_logits
 from evergraph.cli.console import AsJson, DataRoot, Out, progress, publish, table_of
 from evergraph.datasets import DatasetNotFound, load
 from evergraph.evaluate.evidence import provenance
+from evergraph.feature_graph import build
 from evergraph.graph import Neighbors
 from evergraph.graph.neighbors import as_dense
 from evergraph.nn.fgn import FGN
 
 Step = Callable[[], Tensor]
+WIDTHS, SHARES = (64, 128, 256, 768), (0.1, 0.25, 0.5, 0.75, 1.0)
 LINES = {
     "features": ("num_features", ",.0f"),
     "naive, ms": ("naive_ms", ",.0f"),
@@ -80,6 +85,34 @@ def speed(case: Case, naive_repeats: int = 5, fast_repeats: int = 200) -> dict[s
     }
 
 
+def forms(num_features: int, share: float, repeats: int = 5) -> dict[str, Any]:
+    """The same step on the support and with F × F matrices, at a share of nonzeros in x."""
+    own = round(share * num_features)
+    case = bags_of_words(50, num_features, own, min(3 * own, num_features))
+    around = case.batch.neighbors
+    assert isinstance(around, Neighbors)
+    dense = replace(
+        case.batch, x=as_dense(case.batch.x),
+        neighbors=around.with_features(as_dense(around.features)),
+    )  # fmt: skip
+    support, matrices = (_model(case) for _ in range(2))
+
+    def in_matrices() -> Tensor:
+        with patch.object(build, "SPARSE_BELOW", 0.0):
+            out: Tensor = matrices(dense)
+        return out
+
+    steps = {
+        "support": _step(support, case.batch.target, lambda: support(case.batch)),
+        "dense": _step(matrices, case.batch.target, in_matrices),
+    }
+    difference = float((steps["support"]() - steps["dense"]()).abs().max())
+    times = milliseconds(steps, dict.fromkeys(steps, repeats), time.process_time)
+    ratio = times["support"] / times["dense"]
+    row = {"num_features": num_features, "share": share, "support_over_dense_cpu": ratio}
+    return {**row, "max_abs_diff_logits": difference}
+
+
 def _model(case: Case) -> FGN:
     torch.manual_seed(0)
     return FGN(case.num_features, case.num_classes, channels=(10, 10), centered=False)
@@ -127,14 +160,19 @@ def command(as_json: AsJson = False, out: Out = None, data_root: DataRoot = None
     evidence = provenance()  # of the code as it starts, whatever changes meanwhile
     rows = []
     with progress(as_json) as shown:
-        task = shown.add_task("comparing", total=3)
+        task = shown.add_task("comparing", total=3 + len(WIDTHS) * len(SHARES))
         for case in cases(data_root):
             shown.update(task, description=f"{case.name}, naive and fast in turns", advance=1)
             rows.append(speed(case))
+        shares = []
+        for width, share in itertools.product(WIDTHS, SHARES):
+            shown.update(task, description="support and matrices in turns", advance=1)
+            shares.append(forms(width, share))
     names = [f"{r['dataset']}{' (generated)' * (r['origin'] == 'generated')}" for r in rows]
     text = [[line, *(format(r[k], form) for r in rows)] for line, (k, form) in LINES.items()]
     title = "One training step: F × F matrices against ours"
-    publish({**evidence, "cases": rows}, as_json, out, lambda: table_of(title, ("", *names), text))
+    found = {**evidence, "cases": rows, "forms": shares}
+    publish(found, as_json, out, lambda: table_of(title, ("", *names), text))
 
 
 if __name__ == "__main__":

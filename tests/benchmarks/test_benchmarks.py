@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from benchmarks import growth, imports, live, loading, memory
 from benchmarks.batches import bags_of_words, dense_embeddings
 from benchmarks.measure import milliseconds, peak_mb
-from benchmarks.speed import speed
+from benchmarks.speed import forms, speed
 
 KEYS = {
     "naive_ms",
@@ -141,3 +141,9 @@ def test_loading_times_every_step_of_both(tmp_path):
     assert len(graph) == 300
     assert 450 < graph.num_edges <= 500
     assert len(graph.classes) == 5
+
+
+def test_both_forms_take_the_same_step():
+    row = forms(num_features=80, share=0.25, repeats=1)
+    assert row["max_abs_diff_logits"] < 1e-4
+    assert row["support_over_dense_cpu"] > 0
