@@ -69,8 +69,9 @@ class Sums:
         step = min(max(_CELLS // len(columns), 1), _ROWS)
         for start in range(0, columns.shape[1], step):
             digits, exponents = _digits(columns[:, start : start + step])
-            products = digits.transpose(1, 0, 2) @ digits.transpose(1, 2, 0)
-            sums = [*digits.sum(axis=2), *(products[:, i, k] for i, k in _pairs(len(digits)))]
+            # einsum and not @: threads of BLAS would wait busily for the next product
+            products = [np.einsum("wn,wn->w", digits[i], digits[k]) for i, k in _pairs(len(digits))]
+            sums = [*digits.sum(axis=2), *products]
             self.nonzeros += np.count_nonzero(digits.any(axis=0), axis=1)
             self._add(exponents, sums)
 
