@@ -40,6 +40,11 @@ def count(text: Text, byte: bytes) -> int:
     return sum(int(np.count_nonzero(part == byte[0])) for part in parts)
 
 
+def is_ascii(text: Text) -> bool:
+    """Whether all bytes are ASCII, so that the text is UTF-8 for sure."""
+    return int(np.frombuffer(text, dtype=np.uint8).max(initial=0)) < 128
+
+
 def record_ends(block: bytes, delimiter: bytes | None) -> Ints:
     """The places behind each line end that is not in quotes; `delimiter` None: JSONL, no quotes.
 

@@ -54,13 +54,13 @@ def letters(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     if not len(array) or data is None:
         return np.zeros(len(array) + 1, dtype=np.int32), np.zeros(0, dtype=np.uint8)
     bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
-    return bounds, np.frombuffer(data, dtype=np.uint8)[: bounds[-1]]
+    every = np.frombuffer(data, dtype=np.uint8)[bounds[0] : bounds[-1]]
+    return bounds - bounds[0] if bounds[0] else bounds, every
 
 
 def is_plain(array: pa.Array, lowest: int = 33) -> bool:
     """Whether the bytes of texts are ASCII letters from `lowest` on: 33 excludes blanks."""
-    bounds, every = letters(array)
-    every = every[bounds[0] :]
+    _, every = letters(array)
     return not len(every) or (int(every.min()) >= lowest and int(every.max()) < 127)
 
 
@@ -76,6 +76,17 @@ def _has_border(array: pa.Array) -> bool:
     if b" " in first_letters(array).tobytes():
         return True
     return b" " in every[np.maximum(bounds[1:] - 1, 0)].tobytes() if len(every) else False
+
+
+def no_empty(array: pa.Array) -> pa.Array:
+    """Texts in the same memory, null where one is empty."""
+    bounds, every = letters(array)
+    filled = bounds[1:] > bounds[:-1]
+    if filled.all():
+        return array
+    known = pa.py_buffer(np.packbits(filled & ~is_null(array), bitorder="little"))
+    buffers = pa.py_buffer(bounds), pa.py_buffer(every), known
+    return pa.StringArray.from_buffers(len(array), *buffers)
 
 
 def is_null(array: pa.Array) -> Mask:
@@ -140,7 +151,7 @@ def texts(column: Any) -> tuple[pa.Array, Ints]:
         array = pc.cast(array, pa.string())
     if not is_plain(array) and (not is_plain(array, 32) or _has_border(array)):
         array = pc.utf8_trim_whitespace(array)
-    return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array), NOTHING
+    return no_empty(array), NOTHING
 
 
 def _float_text(value: float | None) -> str | None:
@@ -252,7 +263,7 @@ def _parsed(
 
 
 def _fast_numbers(array: pa.Array) -> Floats | None:
-    array = _no_empty(array)
+    array = no_empty(array)
     try:
         values = np.array(_numpy(pc.cast(array, pa.float64())), dtype=np.float64)
     except pa.ArrowInvalid:
@@ -268,7 +279,7 @@ def parse_number(text: str, limit: float = LIMIT) -> float | None:
 
 
 def _fast_moments(array: pa.Array) -> Floats | None:
-    array = _no_empty(array)
+    array = no_empty(array)
     for zone in (None, "UTC"):
         try:
             moments = pc.cast(pc.cast(array, pa.timestamp("us", zone)), pa.int64())
@@ -289,10 +300,6 @@ def parse_moment(text: str) -> float | None:
     except (ValueError, OverflowError):
         return None
     return float((moment - _EPOCH) // timedelta(microseconds=1))
-
-
-def _no_empty(array: pa.Array) -> pa.Array:
-    return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array)
 
 
 def _all_bad(array: pa.Array) -> tuple[Floats, Ints]:

@@ -24,6 +24,7 @@ from evergraph.datasets.blocks import (
     count,
     cut,
     first_record,
+    is_ascii,
     is_closed,
     line_finder,
     skip_blank,
@@ -121,7 +122,9 @@ def _parse_csv(
         parse_options=pacsv.ParseOptions(
             delimiter=delimiter, newlines_in_values=True, invalid_row_handler=handler
         ),
-        convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
+        convert_options=pacsv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), check_utf8=not is_ascii(block)
+        ),
     )
 
 

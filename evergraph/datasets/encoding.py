@@ -227,10 +227,10 @@ def _bag(
     bags = bags.tocsc().tocsr()  # sorts the buckets of a row
     bags.sum_duplicates()
     counts = np.diff(bags.indptr)
-    value = bags.data.astype(np.float64)
-    owner = np.repeat(np.arange(rows), counts)
-    length = np.sqrt(np.bincount(owner, weights=value * value, minlength=rows))
-    value /= np.repeat(length, counts)
+    squares = np.zeros(len(bags.data) + 1, dtype=np.int64)
+    np.cumsum(np.square(bags.data, dtype=np.int64), out=squares[1:])
+    length = np.sqrt(np.diff(squares[bags.indptr]))
+    value = bags.data / np.repeat(length, counts)
     value *= ONE
     np.rint(value, out=value)
     return Part(start + bags.indices, value.astype(np.int32), counts=counts)

@@ -227,10 +227,9 @@ def _find_repeated(
     chunk: Chunk, name: str, ids: Sequence[Any], seen: set[Any], report: Report, bad: set[int]
 ) -> None:
     before = len(seen)
-    known = set(ids)
-    known.discard(None)
-    repeated = set() if seen.isdisjoint(known) else seen & known
-    seen |= known
+    repeated = seen.intersection(ids) if before else set()
+    seen.update(ids)
+    seen.discard(None)
     if len(seen) - before == len(ids) - len(bad):
         return
     for row, node in enumerate(ids):

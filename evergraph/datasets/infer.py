@@ -70,15 +70,17 @@ class Evidence:
         self.values += found
         is_text = pa.types.is_string(array.type)
         self.words += found
-        bounds, letters = cells.letters(texts)
-        self.words += int(np.count_nonzero(letters[bounds[0] :] == ord(" ")))
-        first = cells.first_letters(texts) if is_text else np.zeros(0, dtype=np.uint8)
-        vectors = b"[" in first.tobytes() and pc.all(pc.starts_with(texts, "[")).as_py()
+        _, letters = cells.letters(texts)
+        self.words += int(np.count_nonzero(letters == ord(" ")))
+        vectors = is_text and all(
+            pc.all(pc.starts_with(some, "[")).as_py() for some in (texts[:_FEW], texts)
+        )
         if vectors:
             self._add_lists(pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), r"[\s,]+"))
         self._keep("vector", vectors and "vector" in self.known, 0)
         self._try("number", array, cells.numbers, parse)
-        if "number" in self.known:
+        if "number" in self.known and is_text:
+            first = cells.first_letters(texts)
             signs = (first == ord("0")) | (first == ord("-")) | (first == ord("+"))
             leading = texts.take(pa.array(np.flatnonzero(signs)))
             codes = pc.any(pc.match_substring_regex(leading, _CODE)).as_py()

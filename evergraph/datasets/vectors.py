@@ -17,6 +17,7 @@ from evergraph.datasets.cells import (
     flat,
     is_null,
     list_lengths,
+    no_empty,
     numbers,
 )
 
@@ -55,8 +56,7 @@ def vectors_of(column: Any, width: int) -> Vectors:
     """Vectors of one width: lists, texts such as "[1, 2.5]", or sparse vectors."""
     array = flat(column)
     if pa.types.is_string(array.type):
-        trimmed = pc.utf8_trim(array, "[] \t")
-        trimmed = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
+        trimmed = no_empty(pc.utf8_trim(array, "[] \t"))
         array = pc.split_pattern_regex(trimmed, r"[\s,]+")
     missing = is_null(array)
     if pa.types.is_struct(array.type):

@@ -39,9 +39,10 @@ class Column:
         if size <= len(old):
             return
         room = size if not len(old) else max(size, len(old) + len(old) // 2 + 8)
-        grown = np.empty((room, *old.shape[1:]), old.dtype)
+        grown = np.zeros((room, *old.shape[1:]), old.dtype)
         grown[: len(old)] = old
-        grown[len(old) :] = self.fill
+        if self.fill:  # zeros cost nothing until they are read or written
+            grown[len(old) :] = self.fill
         self.replace(grown)
 
 

@@ -10,6 +10,7 @@ from scipy import sparse
 
 from evergraph.graph.arena import Arena
 from evergraph.graph.hops import Ints
+from evergraph.graph.ids import order_of
 from evergraph.graph.links import ONE, TIME, WEIGHT, Links
 
 Int32s = NDArray[np.int32]
@@ -55,7 +56,7 @@ def _interleave(one: Ints, other: Ints) -> Ints:
 
 def _ranks(links: Links) -> tuple[Ints, Int32s]:
     """The slots in the order of their keys, and the place of each slot in it."""
-    slots = np.argsort(links.keys.array[: links.num_nodes], kind="stable")
+    slots = order_of(links.keys.array[: links.num_nodes])
     rank = np.empty(len(slots), dtype=np.int32)
     rank[slots] = np.arange(len(slots))
     return slots, rank

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from evergraph.checks import shorten
 from evergraph.graph.arena import Arena, Column
 from evergraph.graph.hops import Bools, Ints
-from evergraph.graph.ids import PLAIN, Coded, Id, check_id, key
+from evergraph.graph.ids import PLAIN, Coded, Id, check_id, key, order_of
 
 FRACTION = 16  # features are integers in units of 2**-16
 MAX_VALUE = 2**24  # in these units: 256, which float32 holds exactly
@@ -54,26 +55,32 @@ class Nodes:
 
     def find_all(self, nodes: Sequence[Id]) -> Ints:
         """The slots of many nodes."""
-        few = nodes.distinct if isinstance(nodes, Coded) else nodes
-        if set(map(type, few)) <= PLAIN:
-            with suppress(KeyError):  # `find` says which is missing
-                found = np.fromiter(map(self.slot_of.__getitem__, few), np.int64, len(few))
-                return found[nodes.codes] if isinstance(nodes, Coded) else found
-        return np.fromiter(map(self.find, nodes), dtype=np.int64, count=len(nodes))
+        found = self._find_plain(nodes.distinct if isinstance(nodes, Coded) else nodes)
+        if found is None:  # `find` says which is missing
+            return np.fromiter(map(self.find, nodes), dtype=np.int64, count=len(nodes))
+        return found[nodes.codes] if isinstance(nodes, Coded) else found
 
     def find_ends(self, sources: Sequence[Id], targets: Sequence[Id]) -> tuple[Ints, Ints]:
         """The slots of the ends of many edges; ids that both share are looked up once."""
         if isinstance(sources, Coded) and isinstance(targets, Coded):
-            distinct, codes = sources.distinct, [sources.codes, targets.codes]
-            if targets.distinct is distinct:
-                found = self.find_all(Coded(distinct, np.concatenate(codes)))
-                return found[: len(sources)], found[len(sources) :]
+            slots = self._find_plain(sources.distinct)
+            if slots is not None and targets.distinct is sources.distinct:
+                return slots[sources.codes], slots[targets.codes]
         return self.find_all(sources), self.find_all(targets)
+
+    def _find_plain(self, ids: Sequence[Id]) -> Ints | None:
+        """The slots of plain strings and integers; None if one has none, or is something else."""
+        if len(ids) == len(self.slot_of) == len(self.id_of) and all(map(is_, ids, self.id_of)):
+            return np.arange(len(ids))  # all nodes in the order of their slots
+        if set(map(type, ids)) <= PLAIN:
+            with suppress(KeyError):
+                return np.fromiter(map(self.slot_of.__getitem__, ids), np.int64, len(ids))
+        return None
 
     def sorted(self) -> Ints:
         """The slots of all nodes in the order of their keys."""
         slots = np.fromiter(self.slot_of.values(), dtype=np.int64, count=len(self.slot_of))
-        return slots[np.argsort(self.keys.array[slots], kind="stable")]
+        return slots[order_of(self.keys.array[slots])]
 
     def next_slot(self) -> int:
         """The slot that the next new node will have."""
@@ -97,7 +104,7 @@ class Nodes:
         """Slots behind all that are there, for many nodes; None unless all are new and distinct."""
         first = len(self.id_of)
         slots = dict(zip(nodes, range(first, first + len(nodes)), strict=True))
-        new = len(slots) == len(nodes) and self.slot_of.keys().isdisjoint(slots)
+        new = len(slots) == len(nodes) and self.slot_of.keys().isdisjoint(slots.keys())
         return slots if new else None
 
     def add_all(
