@@ -171,8 +171,9 @@ def categories(column: Any) -> tuple[Codes, Ints]:
     """The text of each row that has one, and the bad rows."""
     array, bad = texts(column)
     known = pc.dictionary_encode(array)
-    row = np.flatnonzero(~is_null(array))
-    return Codes(row, _indices(known)[row], known.dictionary.to_pylist()), bad
+    code = _indices(known)
+    row = np.flatnonzero(code >= 0)
+    return Codes(row, code[row], known.dictionary.to_pylist()), bad
 
 
 def tokens(column: Any, *, text: bool) -> tuple[Codes, Ints]:

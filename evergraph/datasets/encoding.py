@@ -227,13 +227,14 @@ def _bag(
     bags = bags.tocsc().tocsr()  # sorts the buckets of a row
     bags.sum_duplicates()
     counts = np.diff(bags.indptr)
-    squares = np.zeros(len(bags.data) + 1, dtype=np.int64)
-    np.cumsum(np.square(bags.data, dtype=np.int64), out=squares[1:])
-    length = np.sqrt(np.diff(squares[bags.indptr]))
-    value = bags.data / np.repeat(length, counts)
-    value *= ONE
-    np.rint(value, out=value)
-    return Part(start + bags.indices, value.astype(np.int32), counts=counts)
+    again = np.flatnonzero(bags.data > 1)  # few: most buckets of a row are met once
+    number = bags.data[again].astype(np.float64)
+    owner = np.searchsorted(bags.indptr, again, side="right") - 1
+    length = np.sqrt(counts + np.bincount(owner, number * number - 1, minlength=rows))
+    once = np.rint(1 / np.maximum(length, 1) * ONE).astype(np.int32)
+    value = np.repeat(once, counts)
+    value[again] = np.rint(number / length[owner] * ONE)
+    return Part(bags.indices + np.int32(start), value, counts=counts)
 
 
 def _standardize(dense: Dense, mean: Ints, scale: Ints) -> NDArray[np.int32]:

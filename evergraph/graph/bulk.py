@@ -54,15 +54,15 @@ def _interleave(one: Ints, other: Ints) -> Ints:
     return both
 
 
-def _ranks(links: Links) -> tuple[Ints, Int32s]:
+def _ranks(links: Links) -> tuple[Int32s, Int32s]:
     """The slots in the order of their keys, and the place of each slot in it."""
-    slots = order_of(links.keys.array[: links.num_nodes])
+    slots = order_of(links.keys.array[: links.num_nodes]).astype(np.int32)
     rank = np.empty(len(slots), dtype=np.int32)
     rank[slots] = np.arange(len(slots))
     return slots, rank
 
 
-def _plain_rows(links: Links, owners: list[Ints], others: list[Ints]) -> tuple[Ints, Ints]:
+def _plain_rows(links: Links, owners: list[Ints], others: list[Ints]) -> tuple[Ints, NDArray[Any]]:
     """The lengths of the rows of edges that are nothing but there, and where they lead."""
     slots, rank = _ranks(links)
     owner, other = (
@@ -73,8 +73,7 @@ def _plain_rows(links: Links, owners: list[Ints], others: list[Ints]) -> tuple[I
     matrix.has_canonical_format = True  # leaves repeated entries for later, and unsorted
     rows = matrix.tocsr().tocsc()  # in the order of ranks, since these were the rows
     rows.sum_duplicates()
-    entries: Ints = slots[rows.indices]
-    return np.diff(rows.indptr), entries
+    return np.diff(rows.indptr), slots[rows.indices]
 
 
 def _rows(
