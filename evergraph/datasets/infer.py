@@ -91,7 +91,7 @@ class Evidence:
     def _try(self, kind: str, array: pa.Array, read: Read, parse: Callable[[Read], Parsed]) -> None:
         """Look whether all cells are of a kind: a few first, since most columns fail there."""
         if kind in self.known:
-            possible = len(read(array[:_FEW])[1]) == 0
+            possible = self.known[kind] > 0 or len(read(array[:_FEW])[1]) == 0
             values, bad = parse(read) if possible else (np.zeros(0), cells.NOTHING)
             found = len(values) - int(np.count_nonzero(np.isnan(values)))
             self._keep(kind, possible and len(bad) == 0, found)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evergraph.datasets.cells import no_empty
 from evergraph.datasets.columns import column_of, from_rows, text_of_float
 from evergraph.datasets.encoding import KINDS, Column
 from evergraph.datasets.report import Report, TableError
@@ -176,6 +177,27 @@ def test_slices_of_a_table_encode_as_the_table():
     parts = [schema.encode(table.slice(start, 1)) for start in range(len(values))]
     assert np.array_equal(whole[1], np.concatenate([part[1] for part in parts]))
     assert np.array_equal(whole[2], np.concatenate([part[2] for part in parts]))
+
+
+def test_empty_texts_of_a_slice_are_null_and_the_others_stay():
+    array = pa.array(["ab", "", None, "c", "", "é", "", "d"])
+    for start in range(len(array)):
+        for end in range(start, len(array) + 1):
+            part = array[start:end]
+            assert no_empty(part).to_pylist() == [text or None for text in part.to_pylist()]
+
+
+def test_a_bag_is_scaled_by_the_length_of_its_counts():
+    """Words that repeat count as often, and rows without words are empty."""
+    words = [["a"] * 3 + ["b"], [], ["b", "a"], ["c"] * 70_000 + ["a", "a"]]
+    column = Column("words", "words", 1 << 20)  # so that no two words share a bucket
+    table = {"words": [" ".join(row) for row in words]}
+    indptr, _, value = Schema([column]).encode(table)
+    for row, (start, end) in zip(words, pairwise(indptr), strict=True):
+        counts = [row.count(word) for word in set(row)]
+        length = sum(count * count for count in counts) ** 0.5
+        expected = [round(count / length * 2**16) for count in counts]
+        assert sorted(value[start:end].tolist()) == sorted(expected)
 
 
 def test_the_bucket_depends_on_the_column():

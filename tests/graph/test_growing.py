@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from evergraph.graph import Graph, GrowingGraph
 from evergraph.graph.arena import Arena, Column
 from evergraph.graph.hops import walk
-from evergraph.graph.ids import key
+from evergraph.graph.ids import Coded, key, order_of
 
 F = 5
 IDS = ["a", "b", "7", 7, -1, "ß", 10**12, "c d"]
@@ -534,3 +534,26 @@ def test_memory_stays_within_twice_that_of_a_frozen_graph() -> None:
     size = sum(part.numel() * part.element_size() for part in tensors)
     size += near.start.nbytes + near.target.nbytes + near.edge.nbytes
     assert graph.nbytes < 2 * size
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3).map(lambda k: k << 40), max_size=40))
+def test_keys_are_sorted_and_equal_ones_stay_in_their_order(keys):
+    expected = sorted(range(len(keys)), key=keys.__getitem__)
+    assert order_of(np.array(keys, dtype=np.uint64)).tolist() == expected
+
+
+@pytest.mark.parametrize("ids", [["c", "a", "b"], ["a", "b", "c"], ["b", "c"]])
+@pytest.mark.parametrize("deleted", ["a", None])
+def test_edges_lead_where_their_ids_say_in_any_order_of_the_ids(ids, deleted):
+    graph = GrowingGraph(num_features=1)
+    graph.put_nodes(["c", "a", "b"], [0] * 4, [], [])
+    if deleted:
+        graph.delete_node(deleted)
+    ends = Coded(ids, np.array([0])), Coded(ids, np.array([len(ids) - 1]))
+    if deleted in (ids[0], ids[-1]):
+        with pytest.raises(ValueError, match=r"no node 'a'"):
+            graph.put_edges(*ends)
+        return
+    graph.put_edges(*ends)
+    _, target, _ = graph.counted(graph.slots([ids[0]]))
+    assert graph.ids(target) == [ids[-1]]
