@@ -130,7 +130,7 @@ def measure(nodes: int, edges: int, repeats: int) -> dict[str, Any]:
 def command(
     nodes: Annotated[int, typer.Option(min=1, help="Rows of the table of nodes.")] = 100_000,
     edges: Annotated[int, typer.Option(min=1, help="Rows of the table of edges.")] = 500_000,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns; the best counts.")] = 3,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns; the best counts.")] = 9,
     as_json: AsJson = False,
     out: Out = None,
 ) -> None:
