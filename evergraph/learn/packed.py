@@ -22,6 +22,7 @@ from evergraph.stream.batch import Batch
 
 ROOM = 16  # a level gets room for one more row in so many
 PIECE = 4096  # rows that are copied at a time
+PLAIN = (torch.float32, torch.float64, torch.int32, torch.int64)  # that compiled loops copy
 PAGES = 1 << 16  # bytes from which a column gets pages of its own
 
 
@@ -102,8 +103,11 @@ class Level:
 
     def _take_runs(self, first: Tensor, start: Tensor) -> Level:
         """Copies of runs of rows, each from `first` on, that begin at `start` in the result."""
-        flat = all(data.dim() == 1 and data.is_cpu for data in self.columns.values())
-        if self.below or not flat:
+        plain = all(
+            data.dim() == 1 and data.is_cpu and data.dtype in PLAIN
+            for data in self.columns.values()
+        )
+        if self.below or not plain:
             where = torch.repeat_interleave(first - start[:-1], start.diff())
             return self.take(where + torch.arange(len(where)))
         size = int(start[-1])

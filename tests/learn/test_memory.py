@@ -7,10 +7,12 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
+from evergraph.datasets import generate
 from evergraph.graph import Neighbors
 from evergraph.learn.memory import MEMORIES, AgeQuota, ClassBalanced, Reservoir, UniformEviction
 from evergraph.learn.packed import pack
 from evergraph.learn.slots import costs
+from evergraph.stream import node_continuum
 from evergraph.stream.batch import Batch
 
 
@@ -158,3 +160,21 @@ def test_limits_that_keep_nothing_are_refused(make):
         make()
     with pytest.raises(ValueError, match="must hold at least one item, got 5"):
         make(None, 5).add(next(iter(stream(1, 1))))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_rows_of_any_precision_are_remembered(dtype):
+    batches = list(node_continuum(generate()))[:6]
+    memory = Reservoir(capacity=40)
+    for batch in batches:
+        around = batch.neighbors
+        features = around.features.to(dtype)
+        memory.add(replace(batch, x=batch.x.to(dtype), neighbors=around.with_features(features)))
+    kept = memory.batch(range(40))
+    assert kept.x.values.dtype == kept.neighbors.features.values.dtype == dtype
+    where = {int(node): (batch, i) for batch in batches for i, node in enumerate(batch.node)}
+    for item in range(0, 40, 7):
+        batch, i = where[int(kept.node[item])]
+        mine = kept.x[torch.tensor([item])].to(torch.float64).to_dense()
+        theirs = batch.x[torch.tensor([i])].to(dtype).to(torch.float64).to_dense()
+        assert torch.equal(mine, theirs)
