@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from evergraph.feature_graph import Normalization, condense, feature_graph, neighborhood_mean
+from evergraph.feature_graph.build import build
 from evergraph.feature_graph.compiled import embedding as loops
 from evergraph.feature_graph.equations import NORMALIZATIONS
 from evergraph.feature_graph.ops import supports
@@ -64,8 +65,7 @@ def embed(
     if "mean" in blocks:
         parts.append(neighborhood_mean(neighbors, len(flat), hops))
     if "propagated" in blocks:
-        graph = feature_graph(flat, neighbors, hops=hops, normalization=normalization, form="dense")
-        out = graph.propagate(flat)
+        out = build(flat, neighbors, hops, False, normalization, x.dtype, "dense").propagate(flat)
         parts.append(out.unflatten(1, (-1, flat.shape[1])))
     rows = _unit_length(torch.cat(parts, dim=1).flatten(2)).sum(1)
     return _unit_length(rows).view(len(x), nodes * rows.shape[1])

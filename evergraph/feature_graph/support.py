@@ -1,7 +1,7 @@
 """The exact sparse form: a feature graph on the nonzero features of x and its neighbors.
 
 The symmetric adjacency `sgnroot(x mᵀ + m xᵀ)` is zero outside supp(x) × supp(m) and its
-transpose, and of rank one outside supp(x) × supp(x). On bags of words that leaves a few hundred
+transpose, and of rank one outside supp(x) × supp(x). On bags of words that leaves about a thousand
 numbers of millions; `compiled.support` says how they are stored. All items of a batch are laid out
 in one row of N present feature nodes, so that feature nodes have shape `(C, N)`: the `(*, C, F)` of
 the layers with no leading dimension.
