@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 import typer
 
 from benchmarks.measure import milliseconds
-from evergraph.apps.matching.arrangements import Kind, candidate_network, score
+from evergraph.apps.matching.arrangements import Kind, candidate_network, graph_logits
 from evergraph.apps.matching.candidates import propose
 from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.matcher import Matcher
@@ -61,7 +62,7 @@ def scene(points: int, seed: int = 0) -> tuple[ImageFeatures, ImageFeatures]:
 def by_points(points: tuple[int, ...] = POINTS, repeats: int = 7) -> Iterator[dict[str, Any]]:
     """One row for each number of points: medians of wall-clock time and of CPU time."""
     matcher = Matcher.pretrained()
-    networks = {kind: candidate_network(kind) for kind in KINDS}
+    networks = {kind: candidate_network(kind).eval() for kind in KINDS}
     for count in points:
         first, second = scene(count)
         pair = unknown_pair(first, second, (320, 240))
@@ -72,12 +73,13 @@ def by_points(points: tuple[int, ...] = POINTS, repeats: int = 7) -> Iterator[di
             "opencv": lambda a=first, b=second: brute_force(a, b),  # type: ignore[misc]
         }
         scores: dict[str, Callable[[], object]] = {
-            kind: lambda n=network, g=graph: score(n, g)  # type: ignore[misc]
+            kind: lambda n=network, g=graph: graph_logits(n, g)  # type: ignore[misc]
             for kind, network in networks.items()
         }
         times = milliseconds(steps, dict.fromkeys(steps, repeats))
         cpu = milliseconds(steps, dict.fromkeys(steps, repeats), time.process_time)
-        cpu |= milliseconds(scores, dict.fromkeys(scores, 5 * repeats), time.process_time)
+        with torch.inference_mode():
+            cpu |= milliseconds(scores, dict.fromkeys(scores, 5 * repeats), time.process_time)
         yield {
             "points": count,
             "candidates": len(graph),

@@ -30,7 +30,7 @@ def sgnroot(x: Tensor) -> Tensor:
     return x.sign() * x.abs().masked_fill(x == 0, 1).sqrt()
 
 
-def mean_coefficient(weight: Tensor, count: Tensor) -> Tensor:
+def mean_coefficient(weight: Tensor, count: Tensor | int) -> Tensor:
     """The share of one neighbor in the mean of its neighborhood, Eq. (5): `w / |N_k|`."""
     return weight / count
 

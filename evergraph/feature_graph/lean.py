@@ -82,25 +82,33 @@ class LeanGraph:
         if not compiled or not mean.numel() or x.shape[-1] < lanes.FEWEST:
             return propagate(self.adjacency, z)
         given, code = None if z is x else z, NORMALIZATIONS.index(self.normalization)
+        if not torch.is_grad_enabled():
+            return _product(x, mean, given, code)
         out: Tensor = _Product.apply(x, mean, given, code)  # type: ignore[no-untyped-call]
         return out
 
 
+def _product(x: Tensor, mean: Tensor, z: Tensor | None, code: int, kept: Any = None) -> Tensor:
+    """The compiled loops; z is x where None is given, and what a gradient needs is kept."""
+    own, rows, (m, apart) = z is None, _rows(x), _plane_rows(mean)
+    given = rows if z is None else _rows(z)
+    if kept is not None:
+        kept.save_for_backward(rows, m, given)
+        kept.settings = apart, own, code, mean.shape
+    *items, planes, channels, features = mean.shape
+    out = x.new_empty(m.shape)
+    place, usual = _place(mean.shape, apart), _place(mean.shape, False)
+    arrays = rows.numpy(), m.numpy(), place, given.numpy()
+    lanes.propagate(*arrays, own, code, planes, out.numpy(), usual)
+    return out.view(*items, planes * channels, features)
+
+
 class _Product(torch.autograd.Function):
-    """The compiled loops with their gradients; z is x where None is given."""
+    """`_product` with its gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, mean: Tensor, z: Tensor | None, code: int) -> Tensor:
-        own, rows, (m, apart) = z is None, _rows(x), _plane_rows(mean)
-        given = rows if z is None else _rows(z)
-        ctx.save_for_backward(rows, m, given)
-        ctx.settings = apart, own, code, mean.shape
-        *items, planes, channels, features = mean.shape
-        out = x.new_empty(m.shape)
-        place, usual = _place(mean.shape, apart), _place(mean.shape, False)
-        arrays = rows.numpy(), m.numpy(), place, given.numpy()
-        lanes.propagate(*arrays, own, code, planes, out.numpy(), usual)
-        return out.view(*items, planes * channels, features)
+        return _product(x, mean, z, code, ctx)
 
     @staticmethod
     @once_differentiable

@@ -14,7 +14,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from evergraph.feature_graph.compiled import embedding as loops
 from evergraph.feature_graph.equations import mean_coefficient
@@ -157,9 +156,11 @@ class Table:
         """`(E, 1, C, F)` from the nodes `(E, C, F)`."""
         weight = self.weight if weight is None else weight
         if not total:
-            weight = mean_coefficient(weight, torch.tensor(self.links.index.shape[1]))
-        flat = features.flatten(1)
-        out = embedding_bag(self.links.index, flat, per_sample_weights=weight, mode="sum")
+            weight = mean_coefficient(weight, self.links.index.shape[1])
+        rows, width = self.links.index.shape
+        first = torch.arange(0, rows * width, width, device=weight.device)
+        flat, index = features.flatten(1), self.links.index.flatten()
+        out = torch.embedding_bag(flat, index, first, per_sample_weights=weight.flatten())[0]
         return out.view(-1, 1, *features.shape[1:])
 
 

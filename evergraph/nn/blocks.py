@@ -134,7 +134,7 @@ class ResidualBlock(nn.Module):
     ) -> None:
         super().__init__()
         width = channels * features
-        self.shape, self.scale = (channels, features), scale
+        self.scale = scale
         self.value = nn.Linear(width, width) if message else None
         self.update = nn.Sequential(
             nn.Linear(2 * width if message else width, 2 * width),
@@ -151,7 +151,7 @@ class ResidualBlock(nn.Module):
             if isinstance(graph, MeanGraph):  # V of the mean, where it costs least
                 message = self.value(_scaled(graph.propagate(h).flatten(-2), before))
             else:
-                z = self.value(_scaled(flat, before)).unflatten(-1, self.shape)
+                z = self.value(_scaled(flat, before)).view_as(h)
                 message = graph.propagate(z).flatten(-2)
             given = torch.cat([flat, _scaled(message, after)], dim=-1)
         out: Tensor = self.update(given)

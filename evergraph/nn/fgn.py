@@ -330,8 +330,8 @@ class FGN(nn.Module):
 
     def _projected(self, x: Any) -> Tensor:
         assert self.project is not None
-        out: Tensor = self.project(x.flatten(-2)).unflatten(-1, self.in_shape)
-        return out
+        out: Tensor = self.project(x.flatten(-2))
+        return out.view_as(x)
 
     def extra_repr(self) -> str:
         """What the shapes of the parameters do not tell."""

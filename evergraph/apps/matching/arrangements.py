@@ -116,13 +116,18 @@ def probability(logits: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def score(network: FGN, graph: CandidateGraph) -> Array:
-    """The probability of every candidate, `(E,)`; a graph as `propose` makes it is not checked."""
+    """The probability of every candidate, `(E,)`."""
     if not len(graph):
         return np.zeros(0, np.float32)
     if network.training:
         network.eval()
+    return probability(graph_logits(network, graph)).numpy()
+
+
+def graph_logits(network: FGN, graph: CandidateGraph) -> Tensor:
+    """The logits of every candidate, `(E, 2)`; a graph as `propose` makes it is not checked."""
     x, links = _linked(graph)
-    return probability(network.run(x, Table(links))).numpy()
+    return network.run(x, Table(links))
 
 
 def decide(graph: CandidateGraph, score: Array, threshold: float | None = None) -> Matches:
