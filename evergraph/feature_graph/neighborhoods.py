@@ -146,7 +146,7 @@ class Table:
     def pair(self, own: Tensor, around: Tensor) -> Tensor:
         """Map `(E,)` twice to `(E, K)`."""
         index = self.links.index
-        return own.unsqueeze(-1) + around.index_select(0, index.flatten()).view_as(index)
+        return around.index_select(0, index.flatten()).view_as(index).add_(own.unsqueeze(-1))
 
     def softmax(self, score: Tensor) -> Tensor:
         """Softmax of `(E, K)` along each row."""

@@ -65,7 +65,7 @@ class FeatureAttention(nn.Module):
         own, other = _inner(x, self.center), _inner(around, self.neighbor)
         if self.scale != 1:
             own, other = own * self.scale, other * self.scale
-        score = leaky_relu(layout.pair(own + self.bias, other), self.slope)
+        score = leaky_relu(layout.pair(own + self.bias, other), self.slope, inplace=True)
         if self.kind == "softmax":
             return layout.softmax(score)
         gate = score.sigmoid()

@@ -145,21 +145,22 @@ class ResidualBlock(nn.Module):
 
     def forward(self, h: Tensor, graph: Graph) -> Tensor:
         """Map h `(*, C, F)` to the same shape."""
-        given = flat = h.flatten(-2)
+        given = h.flatten(-2)
         if self.value is not None:
-            before, after = self.scale
             if isinstance(graph, MeanGraph):  # V of the mean, where it costs least
-                message = self.value(_scaled(graph.propagate(h).flatten(-2), before))
+                message = self._valued(graph.propagate(h))
             else:
-                z = self.value(_scaled(flat, before)).view_as(h)
-                message = graph.propagate(z).flatten(-2)
-            given = torch.cat([flat, _scaled(message, after)], dim=-1)
+                message = graph.propagate(self._valued(h))
+            given = torch.cat([given, message.flatten(-2)], dim=-1)
         out: Tensor = self.update(given)
         return h + out.view_as(h)
 
-
-def _scaled(z: Tensor, factor: float) -> Tensor:
-    return z if factor == 1 else z * factor
+    def _valued(self, z: Tensor) -> Tensor:
+        """`after · V(before · z)`; a message is linear, so that its factor may come before it."""
+        assert self.value is not None
+        weight, bias, (before, after) = self.value.weight, self.value.bias, self.scale
+        flat = z.reshape(-1, weight.shape[1])
+        return torch.addmm(bias, flat, weight.T, beta=after, alpha=before * after).view_as(z)
 
 
 def activate(z: Tensor, how: Activation) -> Tensor:
