@@ -41,7 +41,8 @@ def transactions(dataset: Dataset, method: str, batches: int, repetitions: int) 
         setattr(both["bare"], "_attempt", _unprotected)  # noqa: B010 - of one object only
         for number, start in enumerate(range(0, batches, BLOCK)):
             for name in ("safe", "bare") if number % 2 else ("bare", "safe"):
-                seconds = _learn(both[name], parts[start : start + BLOCK])
+                block = copy.deepcopy(parts[start : start + BLOCK])  # with nothing kept beside it
+                seconds = _learn(both[name], block)
                 if repetition:
                     times[name].append(seconds)
         assert both["safe"].digest() == both["bare"].digest()
