@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from evergraph.feature_graph.compiled.embedding import copy_runs
+from evergraph.feature_graph.compiled.embedding import copy_runs, find_runs
 from evergraph.graph.neighbors import Features, Linked, Neighbors
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.transaction import Restore
@@ -44,7 +44,8 @@ class Level:
 
     Attributes:
         columns: by name, `(capacity, *)`; rows from `used` on are free.
-        start: where the run of each row begins in a level below, `(capacity + 1,)`, by its name.
+        start: where the run of each row begins in a level below, `(capacity + 1,)`, by its name;
+            on the CPU.
         below: the levels that rows own runs of, by name.
         used: how many rows there are.
         capacity: how many there is room for.
@@ -90,18 +91,17 @@ class Level:
             out += total[self.start[name][: self.used + 1]].diff()
         return out
 
-    def take(self, index: Tensor) -> Level:
-        """Copies of some rows and all that they own."""
+    def take(self, index: Tensor, wide: bool = False) -> Level:
+        """Copies of some rows and all that they own; `wide` makes indices int64 on the way."""
         columns = {name: data[index] for name, data in self.columns.items()}
         taken = Level(columns, {}, {}, len(index), len(index))
         for name, level in self.below.items():
-            first = self.start[name][index]
-            counts = self.start[name][index + 1] - first
-            taken.start[name] = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-            taken.below[name] = level._take_runs(first, taken.start[name])
+            runs = find_runs(self.start[name].numpy(), index.numpy())
+            first, taken.start[name] = map(torch.from_numpy, runs)
+            taken.below[name] = level._take_runs(first, taken.start[name], wide)
         return taken
 
-    def _take_runs(self, first: Tensor, start: Tensor) -> Level:
+    def _take_runs(self, first: Tensor, start: Tensor, wide: bool) -> Level:
         """Copies of runs of rows, each from `first` on, that begin at `start` in the result."""
         plain = all(
             data.dim() == 1 and data.is_cpu and data.dtype in PLAIN
@@ -109,11 +109,13 @@ class Level:
         )
         if self.below or not plain:
             where = torch.repeat_interleave(first - start[:-1], start.diff())
-            return self.take(where + torch.arange(len(where)))
+            return self.take(where + torch.arange(len(where)), wide)
         size = int(start[-1])
-        columns = {name: data.new_empty(size) for name, data in self.columns.items()}
-        for name, data in columns.items():
-            copy_runs(first.numpy(), start.numpy(), self.columns[name].numpy(), data.numpy())
+        runs, columns = (first.numpy(), start.numpy()), {}
+        for name, data in self.columns.items():
+            widened = wide and data.dtype == torch.int32
+            columns[name] = data.new_empty(size, dtype=torch.int64 if widened else data.dtype)
+            copy_runs(*runs, data.numpy(), columns[name].numpy())
         return Level(columns, {}, {}, size, size)
 
     def rewrite(self, index: Tensor, more: Level | None = None) -> Level:
@@ -204,7 +206,7 @@ def pack(batch: Batch) -> tuple[Layout, Level]:
         edges["place"] = (owner % nodes).int()
         owner = owner // nodes
     below = _features(around.features, edges, 1)
-    counts = torch.bincount(owner, minlength=size)
+    counts = torch.bincount(owner, minlength=size).cpu()
     start = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     owned = _features(batch.x, columns, nodes)
     owned["neighbors"] = (start, Level.of(len(around), edges, below))
@@ -225,13 +227,14 @@ def _features(
         "indices": features.indices.int(), "values": features.values
     }  # fmt: skip
     level = Level.of(len(features.indices), entries)
-    return {"features": (features.indptr[::nodes].long(), level)}
+    return {"features": (features.indptr[::nodes].long().cpu(), level)}
 
 
 def unpack(layout: Layout, table: Level) -> Batch:
-    """The opposite of `pack`, for a table without room; all indices are int64 again."""
+    """The opposite of `pack`, for a table without room; all indices are int64."""
     columns, edges = table.columns, table.below["neighbors"]
-    owner = torch.repeat_interleave(table.start["neighbors"].diff())
+    device = columns["target"].device
+    owner = torch.repeat_interleave(table.start["neighbors"].diff()).to(device)
     if layout.nodes > 1:
         owner = owner * layout.nodes + edges.columns["place"]
     given = edges.columns["hop"]
@@ -244,7 +247,8 @@ def unpack(layout: Layout, table: Level) -> Batch:
 def _unpacked(level: Level, layout: Layout) -> Features:
     if "features" in level.columns:
         return level.columns["features"]
-    entries, start = level.below["features"].columns, level.start["features"]
+    entries = level.below["features"].columns
+    start = level.start["features"].to(entries["values"].device)
     if "counts" in level.columns:  # several rows of an item
         start = torch.cat([start[:1], level.columns["counts"].flatten().cumsum(0)])
     return SparseRows(start, entries["indices"].long(), entries["values"], layout.width[-1])

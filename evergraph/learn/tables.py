@@ -33,9 +33,9 @@ class Tables:
         """The items at these places in one batch, in this order."""
         if len(self._tables) == 1:
             layout, table = self._tables[0]
-            return unpack(layout, table.take(torch.from_numpy(places >> BITS)))
+            return unpack(layout, table.take(torch.from_numpy(places >> BITS), wide=True))
         found = [
-            unpack(layout, table.take(_rows(places, number)))
+            unpack(layout, table.take(_rows(places, number), wide=True))
             for number, (layout, table) in enumerate(self._tables)
             if bool((_numbers(places) == number).any())
         ]

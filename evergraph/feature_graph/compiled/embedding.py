@@ -19,9 +19,21 @@ OFTEN = 8  # features are scanned, and not sorted, if one in so many is there
 def copy_runs(first, start, source, out):
     """out[start[r]:start[r + 1]] = as many numbers of source, from first[r] on."""
     for r in range(first.shape[0]):
-        shift = first[r] - start[r]
-        for i in range(start[r], start[r + 1]):
-            out[i] = source[shift + i]
+        to = out[start[r] : start[r + 1]]
+        run = source[first[r] : first[r] + to.shape[0]]  # indices from 0 on: numbers in lanes
+        for i in range(to.shape[0]):
+            to[i] = run[i]
+
+
+@loop
+def find_runs(start, index):
+    """Where the runs of some rows begin in their table, and one after the other in a copy."""
+    first = np.empty(index.shape[0], np.int64)
+    copied = np.zeros(index.shape[0] + 1, np.int64)
+    for i in range(index.shape[0]):
+        first[i] = start[index[i]]
+        copied[i + 1] = copied[i] + start[index[i] + 1] - first[i]
+    return first, copied
 
 
 @loop
