@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import sys
@@ -223,7 +224,8 @@ def _interrupted(error: BaseException | None) -> bool:
 
 
 def use_threads(count: int) -> None:
-    """Let torch use so many threads."""
+    """Let torch use so many threads, and the garbage collector skip what is loaded so far."""
     import torch
 
     torch.set_num_threads(count)
+    gc.freeze()  # the modules are 280,000 objects, which a full collection would walk each time
