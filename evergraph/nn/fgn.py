@@ -264,7 +264,8 @@ class FGN(nn.Module):
 
     def _nodes(self, x: Features) -> Features:
         if self.encoder is not None:
-            x = self.encoder(x)
+            encoded: Tensor = self.encoder(x)
+            return encoded
         if self.layer == "residual":
             x = as_dense(x)
         elif self.message == "feature-graph" or isinstance(x, SparseRows):

@@ -70,7 +70,7 @@ class Encoder(Protocol):
     in_shape: tuple[int, int]  # C and F of what it takes
 
     def __call__(self, features: Features) -> Tensor:
-        """Map `(*, C, F)`, or sparse rows, to dense nodes `(*, D, G)`."""
+        """Map `(*, C, F)`, or sparse rows, to dense nodes `(*, D, G)` of the network's type."""
         ...
 
 
