@@ -74,7 +74,7 @@ class Reference(Analytic):
         """The same classifier, item by item."""
         if self.solution is None:
             self.sums = Sums(0)
-            self.sums._gram, self.sums.totals, self.sums.counts = (
+            self.sums._gram, self.sums._totals, self.sums.counts = (
                 self.gram, self.totals, self.counts,
             )  # fmt: skip
             self.solution = self._solve(learner.classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from evergraph.feature_graph.compiled.fixed_point import add_tile, scatter
 from evergraph.feature_graph.fixed_point import UNIT
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rows = Floats | sparse.csr_array
+Waiting = tuple[Rows, list[str], int]
+"""Rows, their class names and a sign."""
 BLOCK = 2 ** (53 - 2 * UNIT)  # rows whose products float64 adds up without rounding
 MOST = 2 ** (63 - 2 * UNIT) - 1  # rows that int64 can hold the sums of
 TILE = 512  # of G that is worked out at a time
@@ -31,14 +35,13 @@ class Sums:
         size: D, the length of a row.
 
     Attributes:
-        totals: S, `(D,)` int64 by class name.
         counts: items by class name; classes without items are not there.
     """
 
     def __init__(self, size: int) -> None:
         self._gram = np.zeros((size, size), dtype=np.int64)
-        self._waiting: tuple[tuple[Rows, int], ...] = ()  # rows with a sign
-        self.totals: dict[str, Ints] = {}
+        self._totals: dict[str, Ints] = {}
+        self._waiting: tuple[Waiting, ...] = ()
         self.counts: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -51,6 +54,12 @@ class Sums:
         return self._gram
 
     @property
+    def totals(self) -> dict[str, Ints]:
+        """S, `(D,)` int64 by class name."""
+        self._flush()
+        return self._totals
+
+    @property
     def size(self) -> int:
         """D, the length of a row."""
         return len(self._gram)
@@ -59,7 +68,7 @@ class Sums:
     def nbytes(self) -> int:
         """How many bytes are held at the most, rows that wait included."""
         row = 8 * self.size
-        return row * (self.size + self._patience + len(self.totals))
+        return row * (self.size + self._patience + len(self.counts))
 
     @property
     def _patience(self) -> int:
@@ -70,20 +79,35 @@ class Sums:
         """Add rows of integers up to 2^20 in size, `(n, D)`; a sign of -1 takes them out again."""
         if len(self) + sign * len(labels) > MOST:
             raise OverflowError(f"sums hold {MOST} items at the most")
-        names, which = np.unique(np.asarray(labels, dtype=object).astype(str), return_inverse=True)
-        sizes = dict(zip(names.tolist(), (sign * np.bincount(which)).tolist(), strict=True))
+        names = list(map(str, labels))
+        sizes = {name: sign * count for name, count in Counter(names).items()}
         self._check(sizes)
-        self._waiting += ((rows, sign),)
-        for number, (name, size) in enumerate(sizes.items()):
-            total = np.asarray(rows[which == number].sum(0))
-            self._put(name, size, sign * total.astype(np.int64))
-        if sum(part.shape[0] for part, _ in self._waiting) >= self._patience:
+        self._waiting += ((rows, names, sign),)
+        self._count(sizes)
+        if sum(len(names) for _, names, _ in self._waiting) >= self._patience:
             self._flush()
 
+    def _count(self, sizes: Mapping[str, int]) -> None:
+        """Count items; of a class without items nothing is left."""
+        for name, size in sizes.items():
+            self.counts[name] = self.counts.get(name, 0) + size
+            if not self.counts[name]:
+                self._flush()
+                del self.counts[name]
+                self._totals.pop(name, None)
+
     def _flush(self) -> None:
-        """Bring the rows that wait into G."""
+        """Bring the rows that wait into G and S."""
         if self._waiting:
-            self._gram, self._waiting = _added(self._gram, self._waiting), ()
+            gram, totals = self._gram.copy(), dict(self._totals)
+            for own in (1, -1):
+                parts = [(rows, names) for rows, names, sign in self._waiting if sign == own]
+                if parts:
+                    rows = _stacked([rows for rows, _ in parts])
+                    _add_totals(totals, rows, [n for _, names in parts for n in names], own)
+                    for start in range(0, rows.shape[0], BLOCK):
+                        _add_product(gram, rows[start : start + BLOCK], own)
+            self._gram, self._totals, self._waiting = gram, totals, ()
 
     def merge(self, other: Sums, sign: int = 1) -> None:
         """Add the items of other sums, or take them out again with a sign of -1."""
@@ -91,10 +115,12 @@ class Sums:
             raise ValueError(
                 f"sums to merge must have rows of {self.size} numbers, got {other.size}"
             )
-        self._check({name: sign * count for name, count in other.counts.items()})
+        sizes = {name: sign * count for name, count in other.counts.items()}
+        self._check(sizes)
         self._gram = self.gram + sign * other.gram
-        for name, count in other.counts.items():
-            self._put(name, sign * count, sign * other.totals[name])
+        for name, total in other.totals.items():
+            self._totals[name] = self._totals.get(name, 0) + sign * total
+        self._count(sizes)
 
     def _check(self, sizes: Mapping[str, int]) -> None:
         for name, count in sizes.items():
@@ -103,15 +129,6 @@ class Sums:
                 raise ValueError(
                     f"only what was learned can be forgotten: {have} of {name!r}, got {-count}"
                 )
-
-    def _put(self, name: str, count: int, total: Ints) -> None:
-        have = self.counts.get(name, 0) + count
-        summed = self.totals.get(name, 0) + total
-        if have:
-            self.counts[name], self.totals[name] = have, summed
-        else:
-            self.counts.pop(name, None)
-            self.totals.pop(name, None)
 
     def update(self, digest: Any) -> None:
         """Feed all numbers to a hash."""
@@ -151,28 +168,37 @@ class Sums:
         made = cls(0)
         made._gram = gram.copy()
         for name, count, total in zip(names, counts, totals, strict=True):
-            made.counts[str(name)], made.totals[str(name)] = count, total.copy()
+            made.counts[str(name)], made._totals[str(name)] = count, total.copy()
         return made
 
 
-def _added(gram: Ints, waiting: Sequence[tuple[Rows, int]]) -> Ints:
-    """`gram + Σ sign · rowsᵀ rows`."""
-    out = gram.copy()
-    for sign in (1, -1):
-        rows = _stacked([part for part, own in waiting if own == sign])
-        for start in range(0, rows.shape[0], BLOCK):
-            _add_product(out, rows[start : start + BLOCK], sign)
+def _stacked(parts: Sequence[Rows]) -> Rows:
+    """Rows one below the other: sparse if all of them are, and if that is faster."""
+    count, width = sum(part.shape[0] for part in parts), parts[0].shape[1]
+    found = [part for part in parts if sparse.issparse(part)]
+    if len(found) == len(parts) and sum(part.nnz for part in found) < SHORT * count * width:
+        return sparse.csr_array(sparse.vstack(found))
+    if not found and len(parts) == 1:
+        return parts[0]
+    out, start = np.zeros((count, width)), 0
+    for part in parts:
+        place = out[start : start + part.shape[0]]
+        if sparse.issparse(part):
+            scatter(part.indptr, part.indices, part.data, place)
+        else:
+            place[:] = part
+        start += part.shape[0]
     return out
 
 
-def _stacked(parts: list[Any]) -> Rows:
-    """Rows one below the other: sparse if they are, and if that is faster."""
-    if not parts:
-        return np.zeros((0, 0))
-    if not sparse.issparse(parts[0]):
-        return np.concatenate(parts)
-    rows = sparse.csr_array(sparse.vstack(parts))
-    return rows if rows.nnz < SHORT * rows.shape[0] * rows.shape[1] else np.asarray(rows.toarray())
+def _add_totals(totals: dict[str, Ints], rows: Rows, labels: Sequence[str], sign: int) -> None:
+    """Add the sum of the rows of each class; no sum in totals changes in place."""
+    names = sorted(set(labels))
+    place = {name: k for k, name in enumerate(names)}
+    member = np.zeros((len(names), len(labels)))
+    member[[place[name] for name in labels], np.arange(len(labels))] = sign
+    for name, total in zip(names, np.asarray(member @ rows), strict=True):
+        totals[name] = totals.get(name, 0) + total.astype(np.int64)
 
 
 def _add_product(out: Ints, rows: Rows, sign: int) -> None:
@@ -183,8 +209,5 @@ def _add_product(out: Ints, rows: Rows, sign: int) -> None:
         return
     for top in range(0, len(out), TILE):
         left = rows[:, top : top + TILE]
-        for start in range(top, len(out), TILE):
-            tile = sign * (left.T @ rows[:, start : start + TILE]).astype(np.int64)
-            out[top : top + TILE, start : start + TILE] += tile
-            if start > top:
-                out[start : start + TILE, top : top + TILE] += tile.T
+        for start in range(top, len(out), TILE):  # numpy works out half of a tile on the diagonal
+            add_tile(out, left.T @ rows[:, start : start + TILE], top, start, sign)

@@ -1,10 +1,12 @@
-"""Âx of one item after the other, in a fixed order of operations."""
+"""Âx of one item after the other, in a fixed order of operations, and sums of integers."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from evergraph.feature_graph.compiled import exact_loop
+
+STRIP = 32  # rows of a tile that are mirrored together
 
 
 @exact_loop
@@ -42,3 +44,28 @@ def propagated(ptr, feature, x_ptr, x_feature, x_value, m_ptr, m_feature, m_valu
         for i in range(size):
             out[start + i] = np.int64(np.rint(total[i]))
     return out
+
+
+@exact_loop
+def scatter(indptr, indices, values, out):
+    """Add sparse rows to the rows of a matrix."""
+    for r in range(out.shape[0]):
+        row = out[r]
+        for e in range(indptr[r], indptr[r + 1]):
+            row[indices[e]] += values[e]
+
+
+@exact_loop
+def add_tile(out, tile, top, start, sign):
+    """Add integers in float64 to a symmetric matrix, at (top, start) and at (start, top)."""
+    height, width = tile.shape
+    for i in range(height):
+        row, given = out[top + i, start : start + width], tile[i]
+        for j in range(width):
+            row[j] += sign * np.int64(given[j])
+    if start > top:
+        for i in range(0, height, STRIP):
+            for j in range(width):
+                row = out[start + j]
+                for k in range(i, min(i + STRIP, height)):
+                    row[top + k] += sign * np.int64(tile[k, j])
