@@ -34,6 +34,7 @@ from evergraph.learn.learner import Predictor
 from evergraph.learn.methods import Analytic
 from evergraph.learn.sums import SHORT, Rows, Sums
 from evergraph.stream.batch import Batch
+from evergraph.stream.source import NodeSource, gathered
 
 DATASETS = ("cora", "citeseer", "pubmed", "amazon-computers")
 SETTINGS = ("solver", "strength", "relevance", "blocks", "normalization", "max_width")
@@ -112,7 +113,8 @@ def learned(dataset: Dataset, reference: bool = False) -> tuple[Clocks, float]:
     """What learning class by class with a test after each class costs, and the last accuracy."""
     stream, learner = build(Config(dataset=dataset.name, method="analytic"), dataset, 0)
     if reference:
-        stream = replace(stream, prepare=lambda batch: batch, steady=False)
+        assert isinstance(stream.source, NodeSource)
+        stream = replace(stream, source=replace(stream.source, pack=gathered), steady=False)
         own = {name: getattr(learner.method, name) for name in SETTINGS}
         learner.method = Reference(**own)
     accuracy = [float("nan")]

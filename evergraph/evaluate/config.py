@@ -157,6 +157,7 @@ def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learn
 
 def _build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
     s = config.settings
+    learner = _learner(config, dataset.graph, seed)
     stream = node_continuum(
         dataset,
         scenario=config.scenario,
@@ -167,18 +168,26 @@ def _build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Lear
         epochs=config.passes,
         visibility=config.visibility,
         seed=seed,
+        pack=learner.intake.packing(),
         **_pick(s, ("hops", "cap", "diffusion")),
     )
+    return stream, learner
+
+
+def _learner(config: Config, graph: Graph, seed: int) -> Learner:
+    s = config.settings
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = _model(config, dataset.graph)
+        model = _model(config, graph)
     method = METHODS[config.method](**_pick(s, METHOD_SETTINGS))
     memory = None
     if method.needs_memory:
         memory = MEMORIES[config.memory_rule](config.memory, seed=seed)
-    training = Training(**{"replay_batch_size": config.batch_size, **_pick(s, TRAINING_SETTINGS)})
-    learner = Learner(model, method, memory, training, seed, outliers=config.outliers)
-    return replace(stream, prepare=learner.intake.condensed), learner
+    training = Training()
+    if config.method != "analytic":  # it learns nothing by gradients
+        given = _pick(s, TRAINING_SETTINGS)
+        training = Training(**{"replay_batch_size": config.batch_size, **given})
+    return Learner(model, method, memory, training, seed, outliers=config.outliers)
 
 
 def _rooted(config: Config, dataset: Dataset) -> Dataset:

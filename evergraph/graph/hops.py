@@ -38,6 +38,15 @@ class Neighborhood:
     def __len__(self) -> int:
         return self.owner.shape[0]
 
+    @property
+    def edge_components(self) -> int:
+        """W, the number of components of an edge weight."""
+        return 1 if self.weight is None or self.weight.dim() == 1 else self.weight.shape[1]
+
+    def slots(self, hops: int) -> Tensor:
+        """The pair (item, hop) of each neighbor as one number, `owner * K + hop - 1`."""
+        return self.owner * hops + self.hop - 1
+
     def to(self, device: torch.device) -> Neighborhood:
         """The same on another device."""
         weight = None if self.weight is None else self.weight.to(device)
@@ -97,7 +106,7 @@ class Adjacency:
             source, target = np.concatenate([source, target]), np.concatenate([target, source])
             edge = np.concatenate([edge, edge])
         proper = source != target
-        key, first = np.unique(source[proper] * num_nodes + target[proper], return_index=True)
+        key, first = _distinct(source[proper] * num_nodes + target[proper], num_nodes**2)
         source, target = np.divmod(key, max(num_nodes, 1))
         start = np.zeros(num_nodes + 1, dtype=np.int64)
         np.cumsum(np.bincount(source, minlength=num_nodes), out=start[1:])
@@ -113,6 +122,19 @@ class Adjacency:
         start = self.start[nodes]
         parent, entry = spans(start, self.start[nodes + 1] - start)
         return parent, self.target[entry], self.edge[entry]
+
+
+def _distinct(key: Ints, bound: int) -> tuple[Ints, Ints]:
+    """Distinct numbers below a bound, ascending, and where each comes first."""
+    size = max(len(key), 1)
+    if bound * size >= 2**63:
+        found, first = np.unique(key, return_index=True)
+        return found, first
+    both = np.sort(key * size + np.arange(len(key)))  # numbers and places in one: a faster sort
+    ordered, place = np.divmod(both, size)
+    new = np.ones(len(key), dtype=np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    return ordered[new], place[new]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +173,9 @@ def walk(
     like = None if weight is None else weight(nodes[:0])
     ones = None if like is None else np.ones((len(nodes), *like.shape[1:]), like.dtype)
     reached = _Reached(np.arange(len(nodes)), nodes, ones)
+    if hops == 1 and cap is None and isinstance(graph, Adjacency):  # its rows are what is asked for
+        near = _step(graph, weight, reached, visible)
+        return _pack([*([(1, reached)] if self_loops else ()), (1, near)])
     seen = reached.owner * graph.num_nodes + nodes
     found = [(1, reached)] if self_loops else []
     for hop in range(1, hops + 1):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
 
+FEW = 64  # rows up to which each is a slice
 MANY = 4096  # entries from which on rows are selected one by one, and not entry by entry
 
 
@@ -92,12 +94,28 @@ class SparseRows:
 
     def __getitem__(self, index: Tensor) -> SparseRows:
         """Select rows by an int64 index, in its order, repeats allowed."""
+        if len(index) <= FEW and self.values.is_cpu and not self.values.requires_grad:
+            return self._sliced(index)
         if len(index) * len(self.indices) > MANY * len(self) and self._plain:
             return self._copied(index)
-        counts = self.counts[index]
-        entry = runs(self.indptr[index], counts)
+        start = self.indptr[index]
+        counts = self.indptr[index + 1] - start
+        entry = runs(start, counts)
         indices, values = self.indices[entry], self.values[entry]
         return SparseRows(_starts(counts), indices, values, self.num_features)
+
+    def _sliced(self, index: Tensor) -> SparseRows:
+        """A few rows, each copied as a slice."""
+        indptr, indices, values = (t.numpy() for t in (self.indptr, self.indices, self.values))
+        start, end = indptr[index.numpy()], indptr[index.numpy() + 1]
+        places = [slice(*place) for place in zip(start.tolist(), end.tolist(), strict=True)]
+        bounds = np.zeros(len(places) + 1, np.int64)
+        np.cumsum(end - start, out=bounds[1:])
+        parts = [np.concatenate([a[:0], *(a[p] for p in places)]) for a in (indices, values)]
+        if len(parts[0]) != bounds[-1]:
+            self.check()  # says what is wrong with these rows
+        ends, own, numbers = map(torch.from_numpy, (bounds, *parts))
+        return SparseRows(ends, own, numbers, self.num_features)
 
     @property
     def _plain(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from evergraph.feature_graph import condense
+from evergraph.feature_graph.neighborhoods import Condenser
 from evergraph.graph.neighbors import Features, Linked
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.checkpoint import whole
@@ -16,6 +17,7 @@ from evergraph.learn.gate import Gate, Outliers, largest
 from evergraph.learn.transaction import State
 from evergraph.nn.model import Requires
 from evergraph.stream.batch import Batch
+from evergraph.stream.source import Pack, gathered
 
 LARGEST = 1e12  # features beyond this are surely a mistake
 LAYOUTS = ("dense features", "sparse rows")
@@ -73,6 +75,10 @@ class Intake:
                 raise ValueError(
                     f"features must be at most {LARGEST:g} in size, got {size:g}; scale them"
                 )
+
+    def packing(self) -> Pack:
+        """How a stream stores neighbors for this learner: condensed, where that is lossless."""
+        return Condenser(self.requires.hops) if self.requires.condensable else gathered
 
     def condensed(self, batch: Batch) -> Batch:
         """The same items with one neighbor per plane in place of all, where that is lossless."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,15 +15,11 @@ from evergraph.graph.dataset import Dataset
 from evergraph.graph.graph import Graph
 from evergraph.stream.batch import Batch
 from evergraph.stream.schedule import SCENARIOS, Scenario, Schedule, by_class, in_parts, shuffled
-from evergraph.stream.source import NeighborConfig, NodeSource, PairSource, Source
+from evergraph.stream.source import NeighborConfig, NodeSource, Pack, PairSource, Source, gathered
 
 TEST_BATCH = 100  # items that are tested together at first
 TEST_BYTES = 32 * 2**20  # of items that are tested together, then
 KEPT_BYTES = 256 * 2**20  # of test items that are made once
-
-
-def _as_it_is(batch: Batch) -> Batch:
-    return batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +35,6 @@ class Continuum:
         test_index: the items to test on.
         test_groups: the test items of each task; one group if tasks share their classes.
         group_names: what the groups are called.
-        prepare: applied to all items as they are made, such as `Intake.condensed`.
         steady: whether test items are the same at every position; they are kept then, if they are
             few.
 
@@ -56,7 +51,6 @@ class Continuum:
     test_index: Tensor
     test_groups: Sequence[Tensor] = field(default=())
     group_names: tuple[str, ...] = ()
-    prepare: Callable[[Batch], Batch] = _as_it_is
     steady: bool = False
     _kept: dict[int, list[Batch]] = field(default_factory=dict, init=False, repr=False)
 
@@ -75,7 +69,7 @@ class Continuum:
         """The stream from a position on, counted in batches."""
         for position in range(start, len(self)):
             index, task = self.schedule.batches[position], self.schedule.tasks[position]
-            yield self.prepare(self.source.batch(index, task))
+            yield self.source.batch(index, task)
 
     def test(self, index: Tensor | None = None, position: int | None = None) -> Iterator[Batch]:
         """Test items, with no task of their own; by default all of them.
@@ -88,9 +82,8 @@ class Continuum:
             return
         made, start, size, total = [], 0, TEST_BATCH, 0
         while start < len(index):  # none if there are no items
-            raw = self.source.batch(index[start : start + size], -1, position)
-            start, batch = start + size, self.prepare(raw)
-            size = max(TEST_BATCH, TEST_BYTES * len(raw) // max(raw.nbytes, 1))
+            batch = self.source.batch(index[start : start + size], -1, position)
+            start, size = start + size, max(TEST_BATCH, TEST_BYTES * len(batch) // batch.nbytes)
             total += batch.nbytes
             if total <= KEPT_BYTES:
                 made.append(batch)
@@ -155,6 +148,7 @@ def node_continuum(
     neighbors: NeighborConfig | None = None,
     *,
     targets: Tensor | None = None,
+    pack: Pack = gathered,
     **settings: Any,
 ) -> Continuum:
     """The training nodes of a data set as a stream, and its test nodes.
@@ -164,6 +158,7 @@ def node_continuum(
         order: which nodes come when.
         neighbors: which neighbors they carry.
         targets: `(N, D)` numbers to predict; the labels by default.
+        pack: how the neighbors of an item are stored; see `NodeSource`.
         settings: of `OrderConfig` and `NeighborConfig`, in place of both.
     """
     order, neighbors = _configs(order, neighbors, settings)
@@ -181,7 +176,7 @@ def node_continuum(
     arrival = None
     if neighbors.visibility == "arrived":
         arrival = _arrivals(graph, schedule, order.scenario == "time", rng)
-    source = NodeSource(graph, targets, neighbors, arrival, len(schedule))
+    source = NodeSource(graph, targets, neighbors, arrival, len(schedule), pack)
     stream = _with_groups(source, schedule, dataset, order, targets)
     return replace(stream, steady=arrival is None)
 

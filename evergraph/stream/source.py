@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
@@ -19,6 +20,8 @@ from evergraph.stream.batch import Batch
 
 Visibility = Literal["all", "arrived"]
 VISIBILITIES: tuple[str, ...] = get_args(Visibility)
+Pack = Callable[[Features, Neighborhood, int], Neighbors]
+"""Makes the neighbors of so many items from the features of all nodes and who is a neighbor."""
 
 
 class Source(Protocol):
@@ -97,6 +100,17 @@ class NeighborConfig:
         )
 
 
+def rows(features: Features, nodes: Tensor) -> Features:
+    """The features of nodes with a channel axis, `(N, C, F)`, or as sparse rows."""
+    found = features[nodes]
+    return found if isinstance(found, SparseRows) or found.dim() == 3 else found.unsqueeze(1)
+
+
+def gathered(features: Features, found: Neighborhood, num_items: int) -> Neighbors:
+    """Neighbors with all of their features."""
+    return Neighbors(rows(features, found.nodes), found.owner, found.hop, found.weight)
+
+
 @dataclass(frozen=True)
 class NodeSource:
     """The nodes of a graph with their neighbors and targets.
@@ -107,6 +121,7 @@ class NodeSource:
         neighbor_config: how neighbors are found.
         arrival: when each node arrives, in batches of the stream; for visibility `arrived`.
         length: batches of the stream.
+        pack: how neighbors are stored, see `Intake.packing`; with all of their features by default.
     """
 
     graph: Graph
@@ -114,6 +129,7 @@ class NodeSource:
     neighbor_config: NeighborConfig = NeighborConfig()
     arrival: Tensor | None = None
     length: int = 0
+    pack: Pack = gathered
 
     def __len__(self) -> int:
         return self.graph.num_nodes
@@ -126,7 +142,8 @@ class NodeSource:
             before = math.nextafter(float(reached), -1.0)  # batch `position` is yet to come
             now = torch.full((len(index),), before, dtype=torch.float64)
         around = self.neighbor_config.find(self.graph, index, _draw(index), self.arrival, now)
-        x, neighbors = rows(self.graph, index), _packed(self.graph, around)
+        features = self.graph.features
+        x, neighbors = rows(features, index), self.pack(features, around, len(index))
         return Batch(x, neighbors, self.targets[index], torch.full((len(index),), task), index)
 
 
@@ -158,8 +175,8 @@ class PairSource:
         """Pairs as self-contained items of two nodes, `(B, 2, C, F)` or two sparse rows each."""
         ends = self.pairs[:, index].T.flatten()
         graph = self._visible(index)
-        neighbors = _packed(graph, self.neighbor_config.find(graph, ends, _draw(index)))
-        x = rows(graph, ends)
+        found = self.neighbor_config.find(graph, ends, _draw(index))
+        x, neighbors = rows(graph.features, ends), gathered(graph.features, found, len(ends))
         x = x.unflatten(0, (-1, 2)) if isinstance(x, Tensor) else x
         return Batch(x, neighbors, self.targets[index], torch.full((len(index),), task), index)
 
@@ -178,16 +195,6 @@ class PairSource:
         return graph.with_edges(keep)
 
 
-def rows(graph: Graph, nodes: Tensor) -> Features:
-    """The features of nodes with a channel axis, `(N, C, F)`, or as sparse rows."""
-    found = graph.features[nodes]
-    return found if isinstance(found, SparseRows) or found.dim() == 3 else found.unsqueeze(1)
-
-
 def _draw(index: Tensor) -> int:
     """A number from which the same items draw the same neighbors."""
     return int(index[0]) if len(index) else 0
-
-
-def _packed(graph: Graph, found: Neighborhood) -> Neighbors:
-    return Neighbors(rows(graph, found.nodes), found.owner, found.hop, found.weight)

@@ -52,19 +52,21 @@ def test_many_entries_are_selected_as_few_are(index, dtype, monkeypatch):
     dense = dense * (torch.rand(300, 200, generator=generator) < 0.5)
     rows = SparseRows.from_dense(dense).with_index_type(dtype)
     where = torch.tensor(index, dtype=None if index else torch.int64)
-    monkeypatch.setattr(module, "MANY", 0)
-    many = rows[where]
-    monkeypatch.setattr(module, "MANY", 10**9)
-    few = rows[where]
-    assert torch.equal(many.to_dense(), dense[where])
+    found = []
+    for few, many in ((0, 0), (0, 10**9), (10**9, 0)):  # scipy, torch, slices
+        monkeypatch.setattr(module, "FEW", few)
+        monkeypatch.setattr(module, "MANY", many)
+        found.append(rows[where])
+    assert torch.equal(found[0].to_dense(), dense[where])
     for name in ("indptr", "indices", "values"):
-        one, other = getattr(many, name), getattr(few, name)
-        assert one.dtype == other.dtype
-        assert torch.equal(one, other)
+        one, *others = (getattr(way, name) for way in found)
+        assert all(one.dtype == other.dtype and torch.equal(one, other) for other in others)
 
 
-def test_torn_rows_are_never_copied(monkeypatch):
+@pytest.mark.parametrize("few", [0, 10])
+def test_torn_rows_are_never_copied(few, monkeypatch):
     """Row pointers that fall would make a copy read beyond the arrays."""
+    monkeypatch.setattr(module, "FEW", few)
     monkeypatch.setattr(module, "MANY", 0)
     torn = SparseRows(torch.tensor([0, 3, 1, 4]), torch.arange(4), torch.ones(4), 4)
     with pytest.raises((ValueError, RuntimeError)):

@@ -9,6 +9,7 @@ from helpers import same
 
 from evergraph.datasets import generate
 from evergraph.feature_graph import condense, feature_graph
+from evergraph.feature_graph.neighborhoods import Condenser
 from evergraph.graph import Neighbors, SparseRows
 from evergraph.stream import (
     Batch,
@@ -300,8 +301,17 @@ def test_items_are_tested_together_as_memory_allows(monkeypatch):
     assert sum(large) == sum(small) == len(stream.test_index)
 
 
-def test_items_are_prepared_as_they_are_made():
-    stream = replace(
-        node_continuum(generate()), prepare=lambda batch: batch.select(torch.arange(1))
-    )
-    assert {len(batch) for batch in (*stream, *stream.test())} == {1}
+@pytest.mark.parametrize(
+    "settings", [{}, {"hops": 2}, {"hops": 2, "cap": 3}, {"hops": 2, "diffusion": True}]
+)
+@pytest.mark.parametrize("dense", [False, True])
+def test_neighbors_are_condensed_without_copies_of_their_rows(data, settings, dense):
+    if dense:
+        graph = replace(data.graph, features=data.graph.features.to_dense())
+        data = replace(data, graph=graph)
+    hops = settings.get("hops", 1)
+    whole = node_continuum(data, **settings)
+    packed = node_continuum(data, **settings, pack=Condenser(hops))
+    for one, other in zip(whole, packed, strict=True):
+        condensed = condense(one.neighbors, len(one), hops)
+        assert same(replace(one, neighbors=condensed), other)

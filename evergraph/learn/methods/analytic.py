@@ -13,6 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 
 from evergraph.feature_graph import Normalization
+from evergraph.feature_graph.compiled.fixed_point import scatter
 from evergraph.feature_graph.embedding import BLOCKS, Block, embed
 from evergraph.feature_graph.fixed_point import ONE
 from evergraph.graph.neighbors import Neighbors
@@ -23,6 +24,7 @@ from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch
 
 Array = np.ndarray[Any, Any]
+ENTRY = 2  # numbers that an entry of a sparse row takes, with its index
 
 
 @dataclass
@@ -123,12 +125,19 @@ class Analytic(Method):
         found = embed(batch.x, batch.neighbors, hops, self.blocks, self.normalization)
         if isinstance(found, Tensor):
             rows: Rows = found.detach().double().numpy()
+        elif len(found.values) * ENTRY >= len(found) * found.num_features:
+            parts = (part.detach().numpy() for part in (found.indptr, found.indices, found.values))
+            rows = np.zeros((len(found), found.num_features))
+            scatter(*parts, rows)
         else:
-            parts = (part.detach().numpy() for part in (found.values, found.indices, found.indptr))
-            values, indices, indptr = parts
-            shape = len(found), found.num_features
-            rows = sparse.csr_array((values.astype(np.float64), indices, indptr), shape=shape)
-        return _whole(rows if rows.shape[1] <= self.max_width else _fold(rows, self.max_width))
+            values = found.values.detach().double().numpy()
+            parts = (part.numpy() for part in (found.indices, found.indptr))
+            rows = sparse.csr_array((values, *parts), shape=(len(found), found.num_features))
+        if rows.shape[1] > self.max_width:
+            rows = _fold(rows, self.max_width)
+        whole = rows.data if sparse.issparse(rows) else rows
+        np.rint(whole * ONE, out=whole)
+        return rows
 
     def _solve(self, classes: list[int]) -> tuple[Array, Array]:
         """Weight `(D, K)` and offset `(K,)`; that of LDA is `log(share) - ½ μᵀ Σ⁻¹ μ`."""
@@ -145,11 +154,10 @@ class Analytic(Method):
             weight = _ridge(left, means, self.strength * float(np.mean(np.diagonal(left))))
             share = np.log(np.maximum(counts, 1e-12) / max(counts.sum(), 1))
             return weight, share - 0.5 * (means * weight).sum(0)
-        root = np.ones(size)
-        if self.relevance:
-            root = np.sqrt(_relevance(gram, sums, counts))
-        scaled = root[:, None] * gram * root
-        weight = root[:, None] * _ridge(scaled, root[:, None] * sums, self.strength)
+        if not self.relevance:
+            return _ridge(gram, sums, self.strength), np.zeros(len(classes))
+        root = np.sqrt(_relevance(gram, sums, counts))[:, None]
+        weight = root * _ridge(root * gram * root.T, root * sums, self.strength)
         return weight, np.zeros(len(classes))
 
     def state(self) -> State:
@@ -172,16 +180,10 @@ class Analytic(Method):
 
 
 def _ridge(left: Array, right: Array, penalty: float) -> Array:
-    """Solve `(left + penalty I) W = right`."""
-    factor = cho_factor(left + max(penalty, 1e-12) * np.eye(len(left)), lower=True)
-    return np.asarray(cho_solve(factor, right))
-
-
-def _whole(rows: Rows) -> Rows:
-    """Rows of unit length in integers."""
-    if not sparse.issparse(rows):
-        return np.rint(rows * ONE)
-    return sparse.csr_array((np.rint(rows.data * ONE), rows.indices, rows.indptr), rows.shape)
+    """Solve `(left + penalty I) W = right` in the place of left, which is symmetric."""
+    left[np.diag_indices_from(left)] += max(penalty, 1e-12)
+    factor = cho_factor(left.T, lower=True, overwrite_a=True, check_finite=False)
+    return np.asarray(cho_solve(factor, right, check_finite=False))
 
 
 def _fold(rows: Rows, width: int) -> Rows:
