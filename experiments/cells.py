@@ -61,10 +61,10 @@ class Ledger:
         return cells
 
     def find(self, config: Config, seeds: int) -> Cell | None:
-        """The cell of a configuration with at least so many seeds."""
-        wanted = config.plain()
+        """The cell of a configuration, whatever the size of its data, with so many seeds."""
+        wanted = [sized.plain() for sized in config.any_size()]
         for cell in self.cells():
-            if cell["config"] == wanted and len(cell["seeds"]) >= seeds:
+            if cell["config"] in wanted and len(cell["seeds"]) >= seeds:
                 return cell
         return None
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from evergraph.checks import check_one_of
-from evergraph.evaluate.presets import preset
+from evergraph.evaluate.presets import by_size, preset, schedules
 from evergraph.evaluate.protocols import PROTOCOLS, Protocol
 from evergraph.evaluate.run import Report, run
 from evergraph.feature_graph import sgnroot
@@ -70,7 +70,8 @@ class Config:
         tasks: into how many parts other streams are cut for evaluation.
         epochs: passes of the regular stream, and over each task of the `cglb` protocol.
         protocol: `paper`, or the field's: see `evergraph.evaluate.protocols`.
-        settings: learning rate and the like; what is not given comes from the presets.
+        settings: learning rate and the like; what is not given comes from the presets, at once or,
+            if it follows from the size of the data, with `sized`.
     """
 
     dataset: str = "cora"
@@ -104,9 +105,23 @@ class Config:
         given = preset(self.model, self.method, self.dataset, self.scenario)
         if self.visibility == "arrived":
             given["diffusion"] = False  # it walks over all of the graph
-        if self.settings.get("diffusion", given.get("diffusion")):
-            given.pop("cap", None)  # a walk takes all neighbors
         object.__setattr__(self, "settings", {**given, **self.settings})
+
+    def sized(self, dataset: Dataset) -> Config:
+        """The same with the settings that follow from the size of a data set, if not given."""
+        x, items = dataset.graph.features, len(dataset.train)
+        stored = x.values if isinstance(x, SparseRows) else x
+        numbers = items * stored.numel() // max(len(x), 1)
+        return self._scheduled(by_size(self.model, items, numbers, isinstance(x, Tensor)))
+
+    def any_size(self) -> list[Config]:
+        """What `sized` gives for all sizes of data."""
+        return [self._scheduled(found) for found in schedules(self.model)]
+
+    def _scheduled(self, found: dict[str, Any]) -> Config:
+        walks = self.settings.get("diffusion")  # they take all neighbors
+        kept = {name: value for name, value in found.items() if not (walks and name == "cap")}
+        return replace(self, settings={**kept, **self.settings})
 
     @property
     def passes(self) -> int:
@@ -146,13 +161,14 @@ def run_config(
                 f"data set {dataset.name!r} must have {part} nodes with labels, got none; see the "
                 "columns `label` and `split`"
             )
+    config = config.sized(dataset)
     make, balanced = partial(_build, config, _rooted(config, dataset)), config.protocol != "paper"
     return run(make, seeds, config.plain(), report=report, balanced=balanced, **files)
 
 
 def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
     """The stream and the learner of one seed."""
-    return _build(config, _rooted(config, dataset), seed)
+    return _build(config.sized(dataset), _rooted(config, dataset), seed)
 
 
 def _build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
@@ -183,10 +199,8 @@ def _learner(config: Config, graph: Graph, seed: int) -> Learner:
     memory = None
     if method.needs_memory:
         memory = MEMORIES[config.memory_rule](config.memory, seed=seed)
-    training = Training()
-    if config.method != "analytic":  # it learns nothing by gradients
-        given = _pick(s, TRAINING_SETTINGS)
-        training = Training(**{"replay_batch_size": config.batch_size, **given})
+    analytic = config.method == "analytic"  # it learns nothing by gradients
+    training = Training(**_pick(s, () if analytic else TRAINING_SETTINGS))
     return Learner(model, method, memory, training, seed, outliers=config.outliers)
 
 

@@ -9,11 +9,9 @@ from typing import Any
 
 # What holds wherever nothing else is said.
 DEFAULT: dict[str, Any] = {
-    "lr": 0.03,
     "steps": 1,
     "dropout": 0.3,
     "averaging": 0.9,
-    "replay_batch_size": 50,
     "normalization": "column",
     "concatenate": True,
     "root": True,
@@ -23,36 +21,64 @@ DEFAULT: dict[str, Any] = {
 # What the closed form reads of an item stands for what a network could see.
 EMBEDDINGS: dict[str, tuple[str, ...]] = {"mlp": ("x",), "gcn": ("mean",), "sage": ("x", "mean")}
 
-ARXIV_LIKE = ("ogbn-arxiv", "generated-arxiv")
-# The paper's networks and our schedule for ogbn-arxiv and graphs of its kind.
-ARXIV: dict[str, Any] = {"replay_batches": 4, "replay_batch_size": 64, "lr": 0.1, "cap": 20}
-ARXIV_MODEL: dict[str, Any] = {
+# What follows from the length of the stream. A short one can afford to replay all of its memory
+# after each batch. Of a long one only the schedule differs, and the rate with it; nothing was
+# searched on one, and the networks are those that won on short ones.
+SHORT: dict[str, Any] = {"replay_batch_size": 50, "lr": 0.03}
+LONG: dict[str, Any] = {
+    "replay_batches": 2, "replay_batch_size": 20, "lr": 0.1, "gain": 0.1, "hidden": (256,),
+}  # fmt: skip
+VERY_LONG: dict[str, Any] = {"replay_batches": 4, "replay_batch_size": 64, "lr": 0.1, "cap": 20}
+LONG_ITEMS, LONG_NUMBERS = 2**12, 2**19  # a long stream has at least so many items and numbers
+VERY_LONG_ITEMS = 2**16
+# The paper's networks for very long streams of dense features, such as ogbn-arxiv.
+DENSE: dict[str, Any] = {
     "fgn": {"channels": (4, 32), "features": (16, 1), "directed": True},
     "baseline": {"hidden": (128, 128)},
 }
 
-# Graphs with tens of thousands of items: a part of the memory after each batch, not all of it.
-# Nothing was searched on them; the networks are those that won on the three smaller graphs.
-LARGE = ("amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics")
-LARGE_SETTINGS: dict[str, Any] = {
-    "replay_batches": 2, "replay_batch_size": 20, "lr": 0.1, "gain": 0.1, "hidden": (256,),
-}  # fmt: skip
+
+def by_size(model: str, items: int, numbers: int, dense: bool) -> dict[str, Any]:
+    """The settings that follow from the size of a stream, whatever it is called.
+
+    Args:
+        model: the name of the network.
+        items: that come in one pass.
+        numbers: that their features hold together, zeros of sparse rows apart.
+        dense: whether features are dense.
+
+    Example:
+        >>> by_size("fgn", 1_140, 20_000, False)["replay_batch_size"]
+        50
+        >>> by_size("fgn", 8_252, 2_200_000, False)["replay_batches"]
+        2
+    """
+    short, long, very_long, very_long_dense = schedules(model)
+    if items < LONG_ITEMS or numbers < LONG_NUMBERS:
+        return short
+    if items < VERY_LONG_ITEMS:
+        return long
+    return very_long_dense if dense else very_long
+
+
+def schedules(model: str) -> tuple[dict[str, Any], ...]:
+    """All that `by_size` may give: for short, long, very long, and very long dense streams."""
+    network = DENSE.get(model, DENSE["baseline"])
+    return SHORT, LONG, VERY_LONG, VERY_LONG | network
 
 
 def preset(model: str, method: str, dataset: str, scenario: str) -> dict[str, Any]:
     """The settings for a cell: the default, and what `evergraph tune` chose (chosen.json).
 
+    What is in neither follows from the size of the stream, see `by_size`.
+
     Regular learning takes what was chosen for random order: it is the same learning, only longer.
 
     Example:
-        >>> preset("fgn", "replay", "somewhere else", "class")["lr"]
-        0.03
+        >>> preset("fgn", "replay", "somewhere else", "class")["dropout"]
+        0.3
     """
     out = dict(DEFAULT)
-    if dataset in ARXIV_LIKE:
-        out |= ARXIV | ARXIV_MODEL.get(model, ARXIV_MODEL["baseline"])
-    if dataset in LARGE:
-        out |= LARGE_SETTINGS
     if method == "analytic":
         if model in EMBEDDINGS:
             out["blocks"] = EMBEDDINGS[model]

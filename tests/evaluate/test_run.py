@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from evergraph.datasets import generate
+from evergraph.datasets.catalog import SOURCES
 from evergraph.datasets.generate import PRESETS
 from evergraph.evaluate.config import Config, build, run_config
 from evergraph.evaluate.run import run
-from evergraph.graph import Dataset, Graph
+from evergraph.graph import Dataset, Graph, SparseRows
 from evergraph.graph.dataset import split_by_class
 from evergraph.learn import Learner, LinkPrediction, Regression, Training
 from evergraph.learn.methods import Finetune
@@ -41,10 +42,52 @@ def test_presets_fit_the_visibility():
 
 
 def test_walks_and_caps_do_not_meet_in_presets():
+    long = stream_of(items=2**16, width=10)
     settings = {"diffusion": True, "hops": 2}
-    config = Config(dataset="ogbn-arxiv", method="analytic", settings=settings)
-    assert "cap" not in config.settings
-    assert Config(dataset="ogbn-arxiv", method="analytic").settings["cap"] == 20
+    config = Config(dataset="some", method="analytic", settings=settings)
+    assert "cap" not in config.sized(long).settings
+    assert Config(dataset="some", method="analytic").sized(long).settings["cap"] == 20
+
+
+def stream_of(items, width, nonzeros=None):
+    """A data set without edges that has as many training nodes, and one to test on."""
+    items += 1
+    if nonzeros is None:
+        x = torch.ones(items, width)
+    else:
+        index = torch.arange(nonzeros).repeat(items)
+        bounds = torch.arange(items + 1) * nonzeros
+        x = SparseRows(bounds, index, torch.ones(len(index)), width)
+    graph = Graph(x, torch.empty(2, 0, dtype=torch.int64), torch.zeros(items, dtype=torch.int64))
+    return Dataset(graph, torch.arange(1, items), torch.arange(1), "some", "made")
+
+
+@pytest.mark.parametrize(
+    ("items", "width", "nonzeros", "batches", "size"),
+    [
+        (1_140, 1_433, 18, None, 50),  # Cora
+        (1_838, 4_973, 685, None, 50),  # many numbers, few items
+        (13_810, 6_775, 33, None, 50),  # many items, few numbers
+        (4_590, 745, 259, 2, 20),  # Amazon Photo
+        (20_696, 8_415, 33, 2, 20),  # Coauthor Physics
+        (90_941, 128, None, 4, 64),  # ogbn-arxiv
+    ],
+)
+def test_the_schedule_follows_from_sizes(items, width, nonzeros, batches, size):
+    found = Config(dataset="some").sized(stream_of(items, width, nonzeros)).settings
+    assert (found.get("replay_batches"), found["replay_batch_size"]) == (batches, size)
+    assert ("channels" in found) == (items == 90_941)
+    given = Config(dataset="some", settings={"replay_batches": 7, "lr": 0.5})
+    kept = given.sized(stream_of(items, width, nonzeros)).settings
+    assert (kept["replay_batches"], kept["lr"], kept["replay_batch_size"]) == (7, 0.5, size)
+
+
+def test_names_of_data_sets_decide_no_schedule():
+    named = {
+        name: Config(dataset=name).settings.keys() & {"replay_batches", "replay_batch_size", "cap"}
+        for name in (*SOURCES, "generated", "generated-arxiv")
+    }
+    assert not any(named.values())
 
 
 @pytest.mark.parametrize("scenario", ["regular", "data", "class", "time"])
@@ -83,7 +126,7 @@ def test_the_summary_is_that_of_the_runs(data):
     config = Config(dataset="generated", memory=20)
     result = run_config(config, (3, 4), data)
     assert result["seeds"] == [3, 4]
-    assert result["config"] == json.loads(json.dumps(config.plain()))
+    assert result["config"] == json.loads(json.dumps(config.sized(data).plain()))
     assert result["accuracy_mean"] == pytest.approx(np.mean(result["accuracy_per_seed"]))
     assert result["accuracy_sd"] == pytest.approx(np.std(result["accuracy_per_seed"], ddof=1))
     assert np.shape(result["accuracy_matrix"]) == (3, 3)
