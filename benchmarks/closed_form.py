@@ -43,6 +43,17 @@ SETTINGS = ("solver", "strength", "relevance", "blocks", "normalization", "max_w
 Clocks = tuple[float, float]
 
 
+class _Known(Sums):
+    """Sums whose G is given."""
+
+    known: Any = None
+
+    @property
+    def gram(self) -> Any:
+        """G."""
+        return self.known
+
+
 @dataclass
 class Reference(Analytic):
     """The closed form with one outer product and one prediction per item, in floating point.
@@ -76,10 +87,9 @@ class Reference(Analytic):
     def predictor(self, learner: Learner) -> Predictor:
         """The same classifier, item by item."""
         if self.solution is None:
-            self.sums = Sums(0)
-            self.sums._gram, self.sums._totals, self.sums.counts = (
-                self.gram, self.totals, self.counts,
-            )  # fmt: skip
+            self.sums = _Known(len(self.gram))
+            self.sums.known = self.gram
+            self.sums._totals, self.sums.counts = self.totals, self.counts
             self.solution = self._solve(learner.classes)
         weight, offset = self.solution
 

@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-FEW = 64  # rows up to which each is a slice
+FEW = 256  # rows up to which each is a slice
 MANY = 4096  # entries from which on rows are selected one by one, and not entry by entry
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from evergraph.feature_graph.compiled.fixed_point import add_tile, scatter
+from evergraph.feature_graph.compiled.fixed_point import add_tile, both_halves, scatter
 from evergraph.feature_graph.fixed_point import UNIT
 
 Floats = NDArray[np.float64]
@@ -29,7 +29,8 @@ class Sums:
     """What a closed form knows of its items, in whatever order they came and went.
 
     New rows wait until there are enough of them for a fast product, or until G is asked for.
-    Nothing that is held changes in place, so that references are enough to go back.
+    Of G, which is symmetric, one half is held. Nothing that is held changes in place, so that
+    references are enough to go back.
 
     Args:
         size: D, the length of a row.
@@ -39,7 +40,8 @@ class Sums:
     """
 
     def __init__(self, size: int) -> None:
-        self._gram = np.zeros((size, size), dtype=np.int64)
+        self.size = size
+        self._half = np.zeros(size * (size + 1) // 2, dtype=np.int64)
         self._totals: dict[str, Ints] = {}
         self._waiting: tuple[Waiting, ...] = ()
         self.counts: dict[str, int] = {}
@@ -51,7 +53,8 @@ class Sums:
     def gram(self) -> Ints:
         """G, `(D, D)` int64."""
         self._flush()
-        return self._gram
+        found: Ints = both_halves(self._half, self.size)
+        return found
 
     @property
     def totals(self) -> dict[str, Ints]:
@@ -60,20 +63,14 @@ class Sums:
         return self._totals
 
     @property
-    def size(self) -> int:
-        """D, the length of a row."""
-        return len(self._gram)
-
-    @property
     def nbytes(self) -> int:
         """How many bytes are held at the most, rows that wait included."""
-        row = 8 * self.size
-        return row * (self.size + self._patience + len(self.counts))
+        return self._half.nbytes + 8 * self.size * (self._patience + len(self.counts))
 
     @property
     def _patience(self) -> int:
-        """How many rows may wait: an eighth of what G takes, or a few for a small G."""
-        return max(self.size // 8, 256)
+        """How many rows may wait: with them, no more is held than both halves of a large G."""
+        return max(min(self.size // 2 - 1, 256), self.size // 8, 32)
 
     def add(self, rows: Rows, labels: Sequence[str], sign: int = 1) -> None:
         """Add rows of integers up to 2^20 in size, `(n, D)`; a sign of -1 takes them out again."""
@@ -99,15 +96,15 @@ class Sums:
     def _flush(self) -> None:
         """Bring the rows that wait into G and S."""
         if self._waiting:
-            gram, totals = self._gram.copy(), dict(self._totals)
+            half, totals = self._half.copy(), dict(self._totals)
             for own in (1, -1):
                 parts = [(rows, names) for rows, names, sign in self._waiting if sign == own]
                 if parts:
                     rows = _stacked([rows for rows, _ in parts])
                     _add_totals(totals, rows, [n for _, names in parts for n in names], own)
                     for start in range(0, rows.shape[0], BLOCK):
-                        _add_product(gram, rows[start : start + BLOCK], own)
-            self._gram, self._totals, self._waiting = gram, totals, ()
+                        _add_product(half, rows[start : start + BLOCK], own)
+            self._half, self._totals, self._waiting = half, totals, ()
 
     def merge(self, other: Sums, sign: int = 1) -> None:
         """Add the items of other sums, or take them out again with a sign of -1."""
@@ -117,7 +114,9 @@ class Sums:
             )
         sizes = {name: sign * count for name, count in other.counts.items()}
         self._check(sizes)
-        self._gram = self.gram + sign * other.gram
+        self._flush()
+        other._flush()
+        self._half = self._half + sign * other._half
         for name, total in other.totals.items():
             self._totals[name] = self._totals.get(name, 0) + sign * total
         self._count(sizes)
@@ -165,8 +164,8 @@ class Sums:
         counts = values["counts"]
         if len(counts) != len(names) or any(type(n) is not int or n < 1 for n in counts):
             raise ValueError(f"every class must have a count of 1 or more, got {counts}")
-        made = cls(0)
-        made._gram = gram.copy()
+        made = cls(len(gram))
+        made._half = gram[np.triu_indices(len(gram))]
         for name, count, total in zip(names, counts, totals, strict=True):
             made.counts[str(name)], made._totals[str(name)] = count, total.copy()
         return made
@@ -201,13 +200,15 @@ def _add_totals(totals: dict[str, Ints], rows: Rows, labels: Sequence[str], sign
         totals[name] = totals.get(name, 0) + total.astype(np.int64)
 
 
-def _add_product(out: Ints, rows: Rows, sign: int) -> None:
-    """Add `sign · rowsᵀ rows`, tile by tile above the diagonal and their mirror images."""
+def _add_product(half: Ints, rows: Rows, sign: int) -> None:
+    """Add one half of `sign · rowsᵀ rows`, tile by tile."""
+    size = rows.shape[1]
     if sparse.issparse(rows):
-        found = (rows.T @ rows).tocoo()
-        out[found.row, found.col] += sign * found.data.astype(np.int64)
+        found = sparse.triu(rows.T @ rows).tocoo()
+        row = found.row.astype(np.int64)
+        half[row * size - row * (row + 1) // 2 + found.col] += sign * found.data.astype(np.int64)
         return
-    for top in range(0, len(out), TILE):
+    for top in range(0, size, TILE):
         left = rows[:, top : top + TILE]
-        for start in range(top, len(out), TILE):  # numpy works out half of a tile on the diagonal
-            add_tile(out, left.T @ rows[:, start : start + TILE], top, start, sign)
+        for start in range(top, size, TILE):  # numpy works out half of a tile on the diagonal
+            add_tile(half, size, left.T @ rows[:, start : start + TILE], top, start, sign)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from evergraph.feature_graph.fixed_point import ONE
 from evergraph.learn.sums import Sums
@@ -23,6 +24,25 @@ def test_sums_are_those_of_the_loop():
         mine = [r for r, n in zip(rows, labels, strict=True) if n == name]
         assert (sums.totals[name] == np.sum(mine, axis=0)).all()
         assert sums.counts[name] == len(mine)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3])  # in which sparse products are taken, and dense
+def test_sparse_rows_give_the_sums_of_dense_ones(share):
+    rng = np.random.default_rng(0)
+    rows = np.rint(rng.uniform(-1, 1, (40, 1100)) * ONE) * (rng.random((40, 1100)) < share)
+    labels = [f"c{k}" for k in rng.integers(0, 3, 40)]
+    dense, thin, mixed = Sums(1100), Sums(1100), Sums(1100)
+    dense.add(rows, labels)
+    thin.add(sparse.csr_array(rows), labels)
+    for start in range(0, 40, 8):
+        part = rows[start : start + 8]
+        mixed.add(part if start % 16 else sparse.csr_array(part), labels[start : start + 8])
+    exact = rows.astype(np.int64)
+    assert (dense.gram == exact.T @ exact).all()
+    assert dense.digest() == thin.digest() == mixed.digest()
+    thin.add(sparse.csr_array(rows[:9]), labels[:9], -1)
+    dense.add(rows[:9], labels[:9], -1)
+    assert (thin.gram == dense.gram).all()
 
 
 def test_order_and_batches_do_not_matter():

@@ -6,7 +6,7 @@ import numpy as np
 
 from evergraph.feature_graph.compiled import exact_loop
 
-STRIP = 32  # rows of a tile that are mirrored together
+STRIP = 32  # rows that are mirrored together
 
 
 @exact_loop
@@ -56,16 +56,29 @@ def scatter(indptr, indices, values, out):
 
 
 @exact_loop
-def add_tile(out, tile, top, start, sign):
-    """Add integers in float64 to a symmetric matrix, at (top, start) and at (start, top)."""
-    height, width = tile.shape
-    for i in range(height):
-        row, given = out[top + i, start : start + width], tile[i]
-        for j in range(width):
+def add_tile(half, size, tile, top, start, sign):
+    """Add integers in float64 to one half of a symmetric matrix, row by row from its diagonal on.
+
+    The tile begins at (top, start); what it has below the diagonal is left out.
+    """
+    for i in range(tile.shape[0]):
+        r = top + i
+        first = max(r, start)
+        begin = r * size - r * (r - 1) // 2 - r
+        row, given = half[begin + first : begin + start + tile.shape[1]], tile[i, first - start :]
+        for j in range(row.shape[0]):
             row[j] += sign * np.int64(given[j])
-    if start > top:
-        for i in range(0, height, STRIP):
-            for j in range(width):
-                row = out[start + j]
-                for k in range(i, min(i + STRIP, height)):
-                    row[top + k] += sign * np.int64(tile[k, j])
+
+
+@exact_loop
+def both_halves(half, size):
+    """The symmetric matrix `(size, size)` of one half of it."""
+    out = np.empty((size, size), half.dtype)
+    for top in range(0, size, STRIP):
+        for r in range(top, min(top + STRIP, size)):
+            begin = r * size - r * (r - 1) // 2 - r
+            out[r, r:] = half[begin + r : begin + size]
+        for j in range(top, size):
+            for r in range(top, min(top + STRIP, j)):
+                out[j, r] = out[r, j]
+    return out
