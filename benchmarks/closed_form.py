@@ -34,10 +34,11 @@ from evergraph.graph import Dataset
 from evergraph.learn import Learner
 from evergraph.learn.learner import Predictor
 from evergraph.learn.methods import Analytic
-from evergraph.learn.sums import SHORT, Rows, Sums
+from evergraph.learn.sums import Rows, Sums
 from evergraph.stream.batch import Batch
 from evergraph.stream.source import NodeSource, gathered
 
+SHORT = 0.05  # the share of nonzeros below which scipy's sparse product is the peer
 DATASETS = ("cora", "citeseer", "pubmed", "amazon-computers")
 SETTINGS = ("solver", "strength", "relevance", "blocks", "normalization", "max_width")
 Clocks = tuple[float, float]

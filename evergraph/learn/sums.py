@@ -11,18 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from evergraph.feature_graph.compiled.fixed_point import add_tile, both_halves, scatter
+from evergraph.feature_graph.compiled.fixed_point import add_outer, add_tile, both_halves, scatter
 from evergraph.feature_graph.fixed_point import UNIT
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rows = Floats | sparse.csr_array
+ARRAYS = ("data", "indices")  # of sparse rows
 Waiting = tuple[Rows, list[str], int]
 """Rows, their class names and a sign."""
 BLOCK = 2 ** (53 - 2 * UNIT)  # rows whose products float64 adds up without rounding
 MOST = 2 ** (63 - 2 * UNIT) - 1  # rows that int64 can hold the sums of
 TILE = 512  # of G that is worked out at a time
-SHORT = 0.05  # below this share of nonzeros a sparse product is faster
+PAIR = 28  # numbers of a dense product that take the time of one pair of nonzeros
 
 
 class Sums:
@@ -73,7 +74,10 @@ class Sums:
         return max(min(self.size // 2 - 1, 256), self.size // 8, 32)
 
     def add(self, rows: Rows, labels: Sequence[str], sign: int = 1) -> None:
-        """Add rows of integers up to 2^20 in size, `(n, D)`; a sign of -1 takes them out again."""
+        """Add rows of integers up to 2^20 in size, `(n, D)`; a sign of -1 takes them out again.
+
+        Sparse rows hold each feature once.
+        """
         if len(self) + sign * len(labels) > MOST:
             raise OverflowError(f"sums hold {MOST} items at the most")
         names = list(map(str, labels))
@@ -174,11 +178,15 @@ class Sums:
 def _stacked(parts: Sequence[Rows]) -> Rows:
     """Rows one below the other: sparse if all of them are, and if that is faster."""
     count, width = sum(part.shape[0] for part in parts), parts[0].shape[1]
-    found = [part for part in parts if sparse.issparse(part)]
-    if len(found) == len(parts) and sum(part.nnz for part in found) < SHORT * count * width:
-        return sparse.csr_array(sparse.vstack(found))
-    if not found and len(parts) == 1:
+    if len(parts) == 1 and not sparse.issparse(parts[0]):
         return parts[0]
+    thin = [part for part in parts if sparse.issparse(part)]
+    if len(thin) == len(parts):
+        sizes = np.concatenate([np.diff(part.indptr) for part in thin])
+        if PAIR * (sizes.astype(float) ** 2).sum() < count * width**2:
+            values, indices = (np.concatenate([getattr(p, n) for p in thin]) for n in ARRAYS)
+            bounds = np.concatenate([[0], np.cumsum(sizes)])
+            return sparse.csr_array((values, indices, bounds), shape=(count, width))
     out, start = np.zeros((count, width)), 0
     for part in parts:
         place = out[start : start + part.shape[0]]
@@ -204,9 +212,7 @@ def _add_product(half: Ints, rows: Rows, sign: int) -> None:
     """Add one half of `sign · rowsᵀ rows`, tile by tile."""
     size = rows.shape[1]
     if sparse.issparse(rows):
-        found = sparse.triu(rows.T @ rows).tocoo()
-        row = found.row.astype(np.int64)
-        half[row * size - row * (row + 1) // 2 + found.col] += sign * found.data.astype(np.int64)
+        add_outer(half, size, rows.indptr, rows.indices, rows.data, sign)
         return
     for top in range(0, size, TILE):
         left = rows[:, top : top + TILE]

@@ -71,6 +71,39 @@ def add_tile(half, size, tile, top, start, sign):
 
 
 @exact_loop
+def add_outer(half, size, indptr, indices, values, sign):
+    """Add the outer products of sparse rows of integers to one half of a symmetric matrix.
+
+    A row holds each feature once, in any order. One row of the matrix after the other, so that it
+    stays in the cache: for every item with its feature, that feature times those that follow.
+    """
+    entries = indices.shape[0]
+    column = np.zeros(size + 1, np.int64)
+    for e in range(entries):
+        column[indices[e] + 1] += 1
+    column = np.cumsum(column)
+    owner, own, place = np.empty(entries, np.int64), np.empty(entries, np.int64), column.copy()
+    for r in range(indptr.shape[0] - 1):
+        for e in range(indptr[r], indptr[r + 1]):
+            k = place[indices[e]]
+            place[indices[e]] += 1
+            owner[k], own[k] = r, np.int64(values[e])
+    feature, number = np.empty(entries, np.int64), np.empty(entries, np.int64)
+    first, following = np.empty(entries, np.int64), indptr.copy()
+    for f in range(size):  # rows again, sorted by feature
+        for k in range(column[f], column[f + 1]):
+            e = following[owner[k]]
+            following[owner[k]] += 1
+            feature[e], number[e], first[k] = f, own[k], e
+    for f in range(size):
+        row = half[f * size - f * (f - 1) // 2 : (f + 1) * size - f * (f + 1) // 2]
+        for k in range(column[f], column[f + 1]):
+            v = sign * own[k]
+            for e in range(first[k], indptr[owner[k] + 1]):
+                row[feature[e] - f] += v * number[e]
+
+
+@exact_loop
 def both_halves(half, size):
     """The symmetric matrix `(size, size)` of one half of it."""
     out = np.empty((size, size), half.dtype)
