@@ -29,14 +29,17 @@ class Follower:
         root: of the code that learns.
         dataset: how many nodes to generate, or the name of a data set, which comes class by class.
         method: see `METHODS`.
+        batch: how many items arrive together.
         data: the folder of data sets.
     """
 
-    def __init__(self, root: Path, dataset: str, method: str, data: Path | None = None) -> None:
+    def __init__(
+        self, root: Path, dataset: str, method: str, batch: int = BATCH, data: Path | None = None
+    ) -> None:
         paths = str(root.resolve()), os.environ.get("PYTHONPATH", "")
         single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         environment = {**os.environ, **single, "PYTHONPATH": os.pathsep.join(paths)}
-        arguments = (dataset, method, "" if data is None else str(data))
+        arguments = (dataset, method, str(batch), "" if data is None else str(data))
         self._process = subprocess.Popen(
             [sys.executable, __file__, *arguments], env=environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -63,7 +66,9 @@ class Follower:
         return found
 
 
-def learner_and_stream(dataset: Any, method: str, scenario: str) -> tuple[Any, Any]:
+def learner_and_stream(
+    dataset: Any, method: str, scenario: str, batch: int = BATCH
+) -> tuple[Any, Any]:
     """The same learner and the same stream, in the names that this checkout has for them."""
     now = (Path(str(import_module("evergraph").__file__)).parent / "learn").is_dir()
     learn, methods, nn = (
@@ -74,7 +79,7 @@ def learner_and_stream(dataset: Any, method: str, scenario: str) -> tuple[Any, A
         learn if now else import_module(f"evergraph.{name}") for name in ("memory", "training")
     )
     import_module("torch").manual_seed(0)
-    rates = {"lr": 0.05, "steps": 1, "replay_batches": 1, "replay_batch_size": BATCH}
+    rates = {"lr": 0.05, "steps": 1, "replay_batches": 1, "replay_batch_size": batch}
     learner = learn.Learner(
         nn.FGN(dataset.graph.num_features, 0, concatenate=True),
         methods.Replay() if method == "replay" else methods.Analytic(),
@@ -84,9 +89,9 @@ def learner_and_stream(dataset: Any, method: str, scenario: str) -> tuple[Any, A
     if now:
         stream = import_module("evergraph.stream").node_continuum
         pack = learner.intake.packing()
-        return learner, stream(dataset, scenario=scenario, batch_size=BATCH, pack=pack)
+        return learner, stream(dataset, scenario=scenario, batch_size=batch, pack=pack)
     old = import_module("evergraph.continuum")
-    return learner, old.Continuum(dataset, old.Settings(scenario=scenario, batch_size=BATCH))
+    return learner, old.Continuum(dataset, old.Settings(scenario=scenario, batch_size=batch))
 
 
 def stretch(learner: Any, batches: Iterator[Any], items: int) -> dict[str, float]:
@@ -119,7 +124,7 @@ def memory_mb() -> dict[str, float]:
     return {"resident_mb": now, "peak_mb": peak}
 
 
-def main(name: str, method: str, data: str) -> None:
+def main(name: str, method: str, batch: str, data: str) -> None:
     """Answer every line until there are no more."""
     import_module("torch").set_num_threads(1)
     datasets, generator = (import_module(f"evergraph.datasets{n}") for n in ("", ".generate"))
@@ -128,7 +133,7 @@ def main(name: str, method: str, data: str) -> None:
         dataset, scenario = generator.generate(growth), "time"
     else:
         dataset, scenario = datasets.load(name, Path(data) if data else None), "class"
-    learner, stream = learner_and_stream(dataset, method, scenario)
+    learner, stream = learner_and_stream(dataset, method, scenario, int(batch))
     _write(memory_mb())
     batches = iter(stream)
     for line in sys.stdin:

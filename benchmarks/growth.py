@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import os
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 import typer
+from rich.progress import Progress, TaskID
 from rich.table import Table
 from torch.nn.functional import cross_entropy
 
 from benchmarks.batches import Case, bags_of_words
+from benchmarks.follower import Follower
 from benchmarks.measure import milliseconds, resident_mb
 from evergraph.cli.console import AsJson, Out, progress, publish, table_of, use_threads
-from evergraph.datasets.generate import PRESETS, generate
 from evergraph.evaluate.evidence import provenance
 from evergraph.feature_graph import condense
-from evergraph.graph import Dataset, Neighbors
-from evergraph.learn import Learner, Reservoir, Training
-from evergraph.learn.methods import Replay
+from evergraph.graph import Neighbors
 from evergraph.nn.fgn import FGN
-from evergraph.stream import node_continuum
 
 BATCH = 10
 FEATURES = (500, 1_500, 5_000, 15_000, 50_000)
 NEIGHBORS = (1, 5, 20, 100, 500)
 STREAM = (1_000, 10_000, 100_000)
 PARTS = 10
+LEARNERS = {"replay": "learner", "analytic": "closed_form"}  # methods, and keys of the results
+BATCHES = (100, 1_000)  # items that arrive together: the classifier in closed form is the same
+STRETCH, TURNS = 5_000, 5  # items of a turn beside other code, and turns
+ROOT = Path(__file__).parents[1]
 
 Rows = list[dict[str, float]]
 
@@ -116,62 +121,81 @@ def _stored_bytes(case: Case, condensed: bool) -> int:
 
 
 def follow(
-    dataset: Dataset,
-    capacity: int = 500,
-    batch_size: int = 100,
-    report: Callable[[int], None] = lambda seen: None,
+    items: int, method: str, report: Callable[[int], None] = lambda seen: None
 ) -> Iterator[dict[str, float]]:
-    """One pass in order of arrival with a bounded memory, in ten parts.
+    """One pass over a generated stream in order of arrival, in ten parts.
 
-    Each batch gets one step and one minibatch of replay, so that the cost per item is constant by
-    design; what is measured is whether it is in fact.
+    FGN gets one step and one minibatch of replay for each batch, and keeps 500 items; the closed
+    form solves once a part. So the cost per item is constant by design; what is measured is whether
+    it is in fact.
     """
-    stream = node_continuum(dataset, scenario="time", batch_size=batch_size)
-    torch.manual_seed(0)
-    learner = Learner(
-        FGN(dataset.graph.num_features, 0, concatenate=True),
-        Replay(),
-        Reservoir(capacity),
-        Training(lr=0.05, steps=1, replay_batches=1, replay_batch_size=batch_size),
-    )
-    seen = correct = 0
-    marks = [round(part * len(stream) / PARTS) for part in range(1, PARTS + 1)]
-    start, first = time.perf_counter(), 0
-    for position, batch in enumerate(stream, start=1):
-        if learner.classes:
-            correct += int((learner.predict(batch) == batch.target).sum())
-        learner.observe(batch)
-        seen += len(batch)
+    learner, seen = Follower(ROOT, str(items), method), 0
+    for part in range(1, PARTS + 1):
+        found = learner.learn(part * items // PARTS - seen)
+        seen += int(found["items"])
         report(seen)
-        if position in marks:
-            elapsed = time.perf_counter() - start
-            assert learner.memory is not None
-            yield {
-                "items": seen,
-                "us_per_item": elapsed * 1e6 / (seen - first),
-                "resident_mb": resident_mb(),
-                "memory_bytes": learner.memory.nbytes,
-                "prequential": correct / (seen - first),
-            }
-            start, first, correct = time.perf_counter(), seen, 0
+        yield {
+            "items": seen,
+            "us_per_item": found["wall"] * 1e6 / found["items"],
+            "cpu_us_per_item": found["cpu"] * 1e6 / found["items"],
+            "resident_mb": found["resident_mb"],
+            "memory_bytes": found["kept_bytes"],
+            "prequential": found["correct"] / found["items"],
+        }
+    learner.close()
+
+
+def beside(
+    before: Path, items: int, method: str, batch: int = BATCHES[0], turns: int = TURNS
+) -> dict[str, float]:
+    """What this code and a checkout before take for the same stretch of the same stream, in turns.
+
+    The first stretch, in which loops are loaded and the memory fills, does not count.
+    """
+    sides = [Follower(root, str(items), method, batch) for root in (ROOT, before)]
+    size = min(STRETCH, items // (turns + 1))
+    pairs = [[side.learn(size) for side in sides] for _ in range(turns + 1)][1:]
+    for side in sides:
+        side.close()
+    now, old = ([row[k] for row in pairs] for k in range(2))
+    assert method != "replay" or [r["correct"] for r in now] == [r["correct"] for r in old]
+    cost = [statistics.median(r["cpu"] * 1e6 / r["items"] for r in side) for side in (now, old)]
+    return {
+        "batch": batch,
+        "stretch_items": size * turns,
+        "cpu_us_per_item": cost[0],
+        "cpu_us_per_item_before": cost[1],
+        "throughput_over_before": statistics.median(o["cpu"] / n["cpu"] for n, o in pairs),
+        "throughput_over_before_wall": statistics.median(o["wall"] / n["wall"] for n, o in pairs),
+        "memory_bytes": now[-1]["kept_bytes"],
+        "memory_bytes_before": old[-1]["kept_bytes"],
+        "peak_mb": now[-1]["peak_mb"],
+        "peak_mb_before": old[-1]["peak_mb"],
+        "load": os.getloadavg()[0],
+    }
 
 
 def command(
     stream: Annotated[
         int, typer.Option(help="Items of the generated stream that a whole learner follows.")
     ] = 100_000,
+    before: Annotated[
+        Path | None, typer.Option(help="A checkout of 7247736 to compare a stretch with.")
+    ] = None,
     as_json: AsJson = False,
     out: Out = None,
 ) -> None:
     """Time and bytes per item as features, neighborhoods and the stream grow.
 
-    The exponent is the slope on a log-log scale: 0 means flat, 1 means linear. In the end a whole
-    learner (FGN, replay, a reservoir of 500 items) follows a generated citation graph in order of
-    arrival: time per item, resident memory, bytes of the reservoir, and prequential accuracy,
-    tenth by tenth. Try --stream 1000000.
+    The exponent is the slope on a log-log scale: 0 means flat, 1 means linear. In the end whole
+    learners (FGN with replay and a reservoir of 500 items, and the closed form) follow a generated
+    citation graph in order of arrival: time per item, resident memory, bytes of what is kept, and
+    prequential accuracy, tenth by tenth. With --before also beside code of before, in turns. Try
+    --stream 1000000.
     """
     evidence = provenance()
     use_threads(1)
+    compared = {}
     with progress(as_json) as shown:
         task = shown.add_task("more features", total=STREAM[-1])
         sweeps = {"features": list(by_features())}
@@ -179,18 +203,26 @@ def command(
         sweeps["neighbors"] = list(by_neighbors())
         shown.update(task, description="longer stream")
         sweeps["items"] = list(by_stream(report=lambda n: shown.update(task, completed=n)))
-        task = shown.add_task("generating a graph to follow", total=stream)
-        dataset = generate(replace(PRESETS["citation"], nodes=stream, train=1.0, test=0.0))
-        shown.update(task, description="a learner follows the stream")
-        tenths = list(follow(dataset, report=lambda n: shown.update(task, completed=n)))
+        tenths = {}
+        for method, name in LEARNERS.items():
+            task = shown.add_task(f"{name} follows the stream", total=stream)
+            report = partial(_show, shown, task)
+            tenths[name] = list(follow(stream, method, report))
+            if before is not None:
+                sizes = BATCHES if method == "analytic" else BATCHES[:1]
+                compared[name] = [beside(before, stream, method, size) for size in sizes]
     result: dict[str, Any] = {
         **evidence,
         **{f"by_{size}": rows for size, rows in sweeps.items()},
-        "learner": tenths,
-        "learner_exponents": {
-            f"{value}_by_items": exponent(tenths[1:], "items", value)
-            for value in ("us_per_item", "resident_mb", "memory_bytes")
+        **tenths,
+        **{
+            f"{name}_exponents": {
+                f"{value}_by_items": exponent(rows[1:], "items", value)
+                for value in ("us_per_item", "cpu_us_per_item", "resident_mb", "memory_bytes")
+            }
+            for name, rows in tenths.items()
         },
+        **({"beside_7247736": compared} if compared else {}),
         "exponents": {
             f"{value}_by_{size}": exponent(rows, size, value)
             for size, rows in sweeps.items()
@@ -198,13 +230,17 @@ def command(
             if value != size
         },
     }
-    publish(result, as_json, out, lambda: _table(sweeps, tenths))
+    publish(result, as_json, out, lambda: _table({**sweeps, **tenths}))
 
 
-def _table(sweeps: dict[str, Rows], tenths: Rows) -> Table:
+def _show(shown: Progress, task: TaskID, seen: int) -> None:
+    shown.update(task, completed=seen)
+
+
+def _table(sweeps: dict[str, Rows]) -> Table:
     text = []
-    for size, rows in {**sweeps, "learner": tenths}.items():
-        key = "items" if size == "learner" else size
+    for size, rows in sweeps.items():
+        key = "items" if size in LEARNERS.values() else size
         for row in rows:
             stored = row.get("bytes_per_item", row.get("memory_bytes"))
             text.append([
