@@ -30,16 +30,24 @@ class Follower:
         dataset: how many nodes to generate, or the name of a data set, which comes class by class.
         method: see `METHODS`.
         batch: how many items arrive together.
+        capacity: of the memory, in items.
         data: the folder of data sets.
     """
 
     def __init__(
-        self, root: Path, dataset: str, method: str, batch: int = BATCH, data: Path | None = None
+        self,
+        root: Path,
+        dataset: str,
+        method: str,
+        batch: int = BATCH,
+        capacity: int = CAPACITY,
+        data: Path | None = None,
     ) -> None:
         paths = str(root.resolve()), os.environ.get("PYTHONPATH", "")
         single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         environment = {**os.environ, **single, "PYTHONPATH": os.pathsep.join(paths)}
-        arguments = (dataset, method, str(batch), "" if data is None else str(data))
+        folder = "" if data is None else str(data)
+        arguments = (dataset, method, str(batch), str(capacity), folder)
         self._process = subprocess.Popen(
             [sys.executable, __file__, *arguments], env=environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -67,7 +75,7 @@ class Follower:
 
 
 def learner_and_stream(
-    dataset: Any, method: str, scenario: str, batch: int = BATCH
+    dataset: Any, method: str, scenario: str, batch: int, capacity: int
 ) -> tuple[Any, Any]:
     """The same learner and the same stream, in the names that this checkout has for them."""
     now = (Path(str(import_module("evergraph").__file__)).parent / "learn").is_dir()
@@ -83,7 +91,7 @@ def learner_and_stream(
     learner = learn.Learner(
         nn.FGN(dataset.graph.num_features, 0, concatenate=True),
         methods.Replay() if method == "replay" else methods.Analytic(),
-        memory.Reservoir(CAPACITY) if method == "replay" else None,
+        memory.Reservoir(capacity) if method == "replay" else None,
         training.Training(**rates if method == "replay" else {}),
     )
     if now:
@@ -124,7 +132,7 @@ def memory_mb() -> dict[str, float]:
     return {"resident_mb": now, "peak_mb": peak}
 
 
-def main(name: str, method: str, batch: str, data: str) -> None:
+def main(name: str, method: str, batch: str, capacity: str, data: str) -> None:
     """Answer every line until there are no more."""
     import_module("torch").set_num_threads(1)
     datasets, generator = (import_module(f"evergraph.datasets{n}") for n in ("", ".generate"))
@@ -133,7 +141,7 @@ def main(name: str, method: str, batch: str, data: str) -> None:
         dataset, scenario = generator.generate(growth), "time"
     else:
         dataset, scenario = datasets.load(name, Path(data) if data else None), "class"
-    learner, stream = learner_and_stream(dataset, method, scenario, int(batch))
+    learner, stream = learner_and_stream(dataset, method, scenario, int(batch), int(capacity))
     _write(memory_mb())
     batches = iter(stream)
     for line in sys.stdin:

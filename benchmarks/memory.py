@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,8 +14,9 @@ import torch
 import typer
 from rich.table import Table
 
+from benchmarks.follower import METHODS, Follower
 from benchmarks.measure import give_back, milliseconds, resident_mb
-from evergraph.cli.console import AsJson, Out, publish, table_of, use_threads
+from evergraph.cli.console import AsJson, DataRoot, Out, publish, table_of, use_threads
 from evergraph.evaluate.evidence import provenance
 from evergraph.graph import Neighbors
 from evergraph.learn import ClassBalanced, Memory, Reservoir
@@ -25,6 +27,14 @@ CLASSES = (10, 100, 1_000)
 CAPACITIES = (1_000, 8_000, 40_000)
 BALANCED = 8_000  # items, while the number of classes grows
 SMALL = 40_000  # items whose bytes are counted
+STORED = 20_000  # items in the memory of a whole learner
+# Data, method, capacity, items before measuring and with them.
+CASES = (
+    ("cora", "replay", 500, 100, 1_100),
+    ("cora", "analytic", 500, 100, 1_100),
+    ("amazon-computers", "analytic", 500, 100, 2_000),
+)
+ROOT = Path(__file__).parents[1]
 
 
 def small_batch(first: int, size: int, classes: int) -> Batch:
@@ -95,6 +105,32 @@ def gather_over_list(capacity: int = 500, size: int = 50) -> float:
     return times["gather"] / times["list"]
 
 
+def beside(before: Path, data: Path | None, items: int = STORED) -> list[dict[str, Any]]:
+    """Memory of whole learners of this code and of a checkout before, on the same streams.
+
+    `paid_per_item` is what a process grows by for each item of a memory, all overhead included;
+    `kept_bytes` is what a memory or a closed form says; `rise_mb` is the peak over the start, when
+    the data are loaded.
+    """
+    rows = []
+    warm, long = items // 10, items + items // 10
+    generated = ((str(4 * items), method, items, warm, long) for method in METHODS)
+    for dataset, method, capacity, start, length in (*generated, *CASES):
+        row: dict[str, Any] = {"dataset": dataset, "method": method, "items": length}
+        for root, end in ((ROOT, ""), (before, "_before")):
+            learner = Follower(root, dataset, method, capacity=capacity, data=data)
+            first, last = learner.learn(start), learner.learn(length - start)
+            learner.close()
+            row[f"kept_bytes{end}"] = last["kept_bytes"]
+            row[f"rise_mb{end}"] = last["peak_mb"] - learner.start["resident_mb"]
+            row[f"peak_mb{end}"] = last["peak_mb"]
+            if capacity == items and method == "replay":
+                grown = last["resident_mb"] - first["resident_mb"]
+                row[f"paid_per_item{end}"] = grown * 2**20 / (capacity - first["items"])
+        rows.append(row)
+    return rows
+
+
 def measure(classes: Iterable[int], capacities: Iterable[int], balanced: int) -> dict[str, Any]:
     """Microseconds per item: a balanced memory of more classes, a reservoir of more items."""
     return {
@@ -110,6 +146,10 @@ def measure(classes: Iterable[int], capacities: Iterable[int], balanced: int) ->
 
 def command(
     small: Annotated[int, typer.Option(help="Items whose bytes are counted.")] = SMALL,
+    before: Annotated[
+        Path | None, typer.Option(help="A checkout of 7247736 to compare with.")
+    ] = None,
+    data: DataRoot = None,
     as_json: AsJson = False,
     out: Out = None,
 ) -> None:
@@ -123,6 +163,8 @@ def command(
     times = measure(CLASSES, CAPACITIES, BALANCED)
     bytes_ = counted_and_paid(small)
     result = {**evidence, **times, "bytes": bytes_, "gather_over_list": gather_over_list()}
+    if before is not None:
+        result["beside_7247736"] = beside(before, data)
     publish(result, as_json, out, lambda: _table(result))
 
 

@@ -95,6 +95,17 @@ def test_memory_costs_are_measured_at_every_size():
     assert told["ratio"] < 1.3
 
 
+def test_code_of_before_follows_the_same_stream(monkeypatch):
+    monkeypatch.setattr(memory, "CASES", ())
+    for method in ("replay", "analytic"):
+        found = growth.beside(growth.ROOT, 2_000, method, turns=1)
+        assert found["throughput_over_before"] > 0
+        assert found["memory_bytes"] == found["memory_bytes_before"] > 0
+    rows = memory.beside(growth.ROOT, None, items=400)
+    assert [row["method"] for row in rows] == ["replay", "analytic"]
+    assert all(row["kept_bytes"] == row["kept_bytes_before"] > 0 for row in rows)
+
+
 def test_import_cost_is_told_as_a_ratio():
     app = Typer()
     app.command()(imports.command)
