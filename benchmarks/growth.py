@@ -34,6 +34,7 @@ STREAM = (1_000, 10_000, 100_000)
 PARTS = 10
 LEARNERS = {"replay": "learner", "analytic": "closed_form"}  # methods, and keys of the results
 BATCHES = (100, 1_000)  # items that arrive together: the classifier in closed form is the same
+WARM = 1_000  # items of a stream before the one that counts
 STRETCH, TURNS = 5_000, 5  # items of a turn beside other code, and turns
 ROOT = Path(__file__).parents[1]
 
@@ -129,6 +130,9 @@ def follow(
     form solves once a part. So the cost per item is constant by design; what is measured is whether
     it is in fact.
     """
+    warm = Follower(ROOT, str(WARM), method)  # compiles loops, which are kept
+    warm.learn(WARM)
+    warm.close()
     learner, seen = Follower(ROOT, str(items), method), 0
     for part in range(1, PARTS + 1):
         found = learner.learn(part * items // PARTS - seen)

@@ -19,6 +19,7 @@ from evergraph.stream.source import NeighborConfig, NodeSource, Pack, PairSource
 
 TEST_BATCH = 100  # items that are tested together at first
 TEST_BYTES = 32 * 2**20  # of items that are tested together, then
+MOST_TESTED = 1024  # items at a time: dense feature graphs take F x F numbers for each
 KEPT_BYTES = 256 * 2**20  # of test items that are made once
 
 
@@ -83,7 +84,8 @@ class Continuum:
         made, start, size, total = [], 0, TEST_BATCH, 0
         while start < len(index):  # none if there are no items
             batch = self.source.batch(index[start : start + size], -1, position)
-            start, size = start + size, max(TEST_BATCH, TEST_BYTES * len(batch) // batch.nbytes)
+            start += size
+            size = min(max(TEST_BATCH, TEST_BYTES * len(batch) // batch.nbytes), MOST_TESTED)
             total += batch.nbytes
             if total <= KEPT_BYTES:
                 made.append(batch)

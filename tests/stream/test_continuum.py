@@ -299,6 +299,9 @@ def test_items_are_tested_together_as_memory_allows(monkeypatch):
     large, small = sizes
     assert max(small) == continuum.TEST_BATCH == large[0] < large[1]
     assert sum(large) == sum(small) == len(stream.test_index)
+    monkeypatch.setattr(continuum, "MOST_TESTED", 130)
+    monkeypatch.setattr(continuum, "TEST_BYTES", 2**40)
+    assert max(len(batch) for batch in replace(stream).test()) == 130
 
 
 @pytest.mark.parametrize(
