@@ -17,7 +17,7 @@ ROOT = Path(evergraph.__file__).parent
 # The way of an item. What shares a line are siblings.
 ORDER = {
     "": [
-        ["checks", "extras", "noise"],
+        ["checks", "extras", "noise", "prediction"],
         ["graph"],
         ["stream"],
         ["feature_graph"],
@@ -27,6 +27,7 @@ ORDER = {
         ["evaluate"],
         ["datasets"],
         ["apps", "model"],
+        ["serve"],
         ["cli"],
         ["__main__"],
     ],
@@ -35,7 +36,7 @@ ORDER = {
         ["neighbors", "hops"],
         ["graph", "arena"],
         ["links", "nodes", "dataset"],
-        ["bulk", "sums", "frozen", "records"],
+        ["bulk", "sums", "frozen", "records", "history"],
         ["contents"],
         ["growing", "store"],
     ],
@@ -63,7 +64,7 @@ ORDER = {
         ["baselines"],
     ],
     "learn": [
-        ["transaction"],
+        ["transaction", "drift"],
         ["checkpoint", "packed", "ranking", "training", "tasks"],
         ["tables"],
         ["slots"],
@@ -74,7 +75,7 @@ ORDER = {
         ["learner", "sums"],
         ["methods", "solution"],
         ["exact"],
-        ["network"],
+        ["network", "explain"],
     ],
     "learn/methods": [["analytic", "consolidation", "distillation", "gem", "replay"]],
     "testing": [["faults", "others", "spoiled"], ["learner"]],
@@ -112,10 +113,11 @@ ORDER = {
     ],
     "model": [
         ["folder", "schemas"],
-        ["state", "tables"],
+        ["tables", "view"],
+        ["state"],
         ["predictions", "merging"],
         ["record"],
-        ["events"],
+        ["events", "travel"],
         ["model"],
         ["classifier"],
     ],

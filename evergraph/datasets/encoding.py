@@ -99,6 +99,17 @@ class Column:
         extra = {"number": 1, "vector": 1, "date": 3, "boolean": 2, "drop": 0}
         return self.entries + extra.get(self.kind, self.size)
 
+    def places(self) -> list[str]:
+        """The names of these places; buckets by their number."""
+        inside = {
+            "number": ["", "missing"],
+            "date": ["", "missing", "season sine", "season cosine"],
+            "boolean": ["false", "true"],
+            "vector": [*map(str, range(self.size)), "missing"],
+            "drop": [],
+        }.get(self.kind, [*map(str, range(self.size))])
+        return [f"{self.name}[{place}]" if place else self.name for place in inside]
+
     @property
     def sources(self) -> list[str]:
         """The columns of a table that it reads."""

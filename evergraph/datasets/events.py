@@ -2,6 +2,7 @@
 
 Nodes (`node`, `delete_node`), edges (`edge`, `delete_edge`) and labels (`label`, `delete_label`)
 come in the order of the file, each with its line and the byte behind it, where reading can resume.
+`forget_node`, `forget_edge` and `forget_label` delete without leaving a trace in the files.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "delete_node": ("id",),
     "delete_edge": _ENDS,
     "delete_label": ("id",),
+    "forget_node": ("id",),
+    "forget_edge": _ENDS,
+    "forget_label": ("id",),
 }
 """The types of events, and the keys that each needs."""
 _OPTIONAL = {"node": ("label", "time"), "edge": ("weight", "time"), "label": ("time",)}

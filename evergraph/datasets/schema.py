@@ -200,6 +200,15 @@ class Schema:
         unit = 2.0 ** int(scale[0])
         return f"(v - {int(mean[0]) / STEPS * unit:g}) / {unit:g}"
 
+    def places(self) -> list[str]:
+        """The names of all places of an encoded row, in their order.
+
+        Example:
+            >>> Schema.infer({"age": [20, 30], "member": [True, False]}).places()
+            ['age', 'age[missing]', 'member[false]', 'member[true]']
+        """
+        return [name for column in self.columns for name in column.places()]
+
     def to_json(self) -> str:
         """The schema as a small text, one line per column; kinds and sizes may be edited."""
         columns = [json.dumps(_brief(column), ensure_ascii=False) for column in self.columns]

@@ -93,6 +93,7 @@ class Embedding:
     Attributes:
         names: of the linear blocks, in their order.
         block_width: of each of them.
+        points: the landmarks of unit length, as they are and rooted, `(F, L)` each.
         parts: where the linear blocks and the kernel lie in a row; a constant ends it.
         size: D, the length of a row.
     """
@@ -103,7 +104,7 @@ class Embedding:
         self.names = [n for n in kept for _ in range(hops if n.endswith("mean") else 1)]
         self.block_width, points = width, landmarks.shape[0]
         linear = len(self.names) * width
-        self._points = [unit(landmarks).T.tocsc(), unit(root(landmarks)).T.tocsc()]
+        self.points = [unit(landmarks).T.tocsc(), unit(root(landmarks)).T.tocsc()]
         self.parts = {"linear": slice(0, linear), "kernel": slice(linear, linear + points)}
         self.size = linear + points + 1
 
@@ -113,7 +114,7 @@ class Embedding:
         if self.names:
             blocks = sparse.hstack(self._linear(x, means), format="csr")
             out[:, self.parts["linear"]] = blocks.toarray()
-        if self._points[0].shape[1]:
+        if self.points[0].shape[1]:
             out[:, self.parts["kernel"]] = self._kernel(unit(x), [unit(root(m)) for m in means])
         out[:, -1] = ONE
         return out
@@ -130,7 +131,7 @@ class Embedding:
 
     def landmark_kernel(self) -> Floats:
         """Kernel values between landmarks, `(L, L)`, symmetric, of unit scale."""
-        own, rooted = (part.T.tocsr() for part in self._points)
+        own, rooted = (part.T.tocsr() for part in self.points)
         found = self._kernel(own, [rooted] * self.hops) / ONE
         return np.asarray((found + found.T) / 2)
 
@@ -140,14 +141,17 @@ class Embedding:
         Landmarks have no neighbors here: their own features stand for their means.
         """
         scale = ONE**-2
-        own = (x @ self._points[0]).toarray() * scale
-        total, terms = own.copy(), 1
+        own = (x @ self.points[0]).toarray() * scale
+        total = own.copy()
         for mean in means:
-            other = (mean @ self._points[1]).toarray() * scale
+            other = (mean @ self.points[1]).toarray() * scale
             total += other
             total += own * other
-            terms += 2
-        return np.rint(exponential(2 * (total / terms - 1)) * ONE)
+        return self.kernel_of(total)
+
+    def kernel_of(self, total: Floats) -> Floats:
+        """The kernel value, of `UNIT` bits, of the sum of all its `2 K + 1` products."""
+        return np.rint(exponential(2 * (total / (2 * self.hops + 1) - 1)) * ONE)
 
 
 def exponential(x: Floats) -> Floats:
@@ -166,7 +170,9 @@ def propagate_rows(x: Rows, mean: Rows) -> Rows:
     both = (abs(x) + abs(mean)).tocsr()
     both.sort_indices()
     x, mean = (part.tocsr().sorted_indices() for part in (x, mean))
+    places = (part.astype(np.int64) for m in (x, mean) for part in (m.indptr, m.indices))
+    x_ptr, x_feature, m_ptr, m_feature = places
     values = propagated(
-        both.indptr, both.indices, x.indptr, x.indices, x.data, mean.indptr, mean.indices, mean.data
+        both.indptr, both.indices, x_ptr, x_feature, x.data, m_ptr, m_feature, mean.data
     )
     return sparse.csr_array((values, both.indices, both.indptr), shape=x.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,10 @@ class Database:
         if self._db is None:
             raise StoreError(f"{self.path} is closed: open it again")
         return self._db
+
+    def define(self, name: str, function: Callable[[], int]) -> None:
+        """Give statements and triggers a function without arguments."""
+        self.connection.create_function(name, 0, function)
 
     def check_writable(self) -> None:
         """Raise an error if nothing can be written: open for reading only, or closed."""

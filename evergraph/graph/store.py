@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from evergraph.checks import shorten
 from evergraph.graph.database import Database, FileError, StoreError
+from evergraph.graph.history import History
 from evergraph.graph.ids import Id, check_id, check_text
 from evergraph.graph.records import (
     Edge,
@@ -90,6 +91,9 @@ class Store:
         directed: whether an edge and its mirror are two edges; None takes it from the file.
         readonly: whether to open an existing file for reading only.
 
+    Attributes:
+        history: what the store was before each event, once `history.begin` was called.
+
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> folder = TemporaryDirectory()
@@ -112,6 +116,8 @@ class Store:
     ) -> None:
         self.path, self.readonly = Path(path), readonly
         self._file = Database(self.path, _SCHEMA, VERSION, readonly)
+        self._file.define("event_position", lambda: self._position)
+        self.history = History(self._file)
         try:
             self._position = self._stored_position()
             known = self.get("directed")
@@ -176,6 +182,10 @@ class Store:
         """How many events were accepted."""
         return self._position
 
+    def rewind(self, position: int) -> None:
+        """Count from an earlier position on; for a store whose content was taken back to it."""
+        self._position = position
+
     def get(self, key: str) -> Value:
         """What `set` stored under a name, or None."""
         found: tuple[Value] | None = next(
@@ -201,8 +211,9 @@ class Store:
         """
         values = node_values(node, cells, label, time)
         self._file.write(_PUT_NODE, (*values, self._position, None))
+        released = self._release(f"({_OF_NODE[6:]}) AND", values[:1])
         self._position += 1
-        return self._release(f"({_OF_NODE[6:]}) AND", values[:1])
+        return released
 
     def put_nodes(
         self,
@@ -218,8 +229,9 @@ class Store:
         first, mark = self._position, "" if base else None
         values = [(*node_values(*node), first + at, mark) for at, node in enumerate(nodes)]
         self._file.write_all(_PUT_NODE, values)
+        released = self._release("", ())
         self._position += len(values)
-        return self._release("", ())
+        return released
 
     def _release(self, which: str, values: Sequence[Id]) -> list[Edge]:
         """Move those edges that need not wait any more."""
@@ -316,6 +328,12 @@ class Store:
     def nodes(self) -> Iterator[Node]:
         """All nodes in the order of their ids, integers first."""
         return self._decoded(node_of, self._file.read("SELECT * FROM node ORDER BY id"))
+
+    def labels(self) -> frozenset[str]:
+        """The labels that nodes have, or that are held back."""
+        parts = (f"SELECT label FROM {table}" for table in ("node", "held_back"))
+        found = self._file.read(" UNION ".join(parts))
+        return frozenset(label for (label,) in found if label is not None)
 
     def bases(self, node: Id | None = None) -> Iterator[tuple[Id, dict[str, Any]]]:
         """Ids and cells of the nodes that were put as base, as they were then; or of one node."""

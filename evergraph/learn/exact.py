@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +69,30 @@ def _step(graph: GrowingGraph, slots: Ints) -> tuple[Rows, Ints]:
     return sparse.csr_array((values, place), shape=(len(slots), len(members))), members
 
 
+def feature_rows(graph: GrowingGraph, slots: Ints) -> Rows:
+    """The features of nodes, `(n, F)` int64."""
+    indptr, index, value = graph.rows(slots)
+    shape = len(slots), graph.num_features
+    return sparse.csr_array((value.astype(np.int64), index, indptr), shape=shape)
+
+
+def rows_of(embedding: Embedding, graph: GrowingGraph, slots: Ints) -> Floats:
+    """Rows `(n, D)` of nodes of a graph as they are now."""
+    return embedding(feature_rows(graph, slots), hop_means(graph, slots, graph.hops))
+
+
+def steps_of(graph: GrowingGraph, slot: Ints, hops: int) -> list[tuple[Ints, Floats]]:
+    """For each mean of one node, the nodes that are in it (ascending) and their shares of it."""
+    members, share = slot, np.ones(1)
+    found: list[tuple[Ints, Floats]] = []
+    for _ in range(hops):
+        step, reached = _step(graph, members)
+        share = np.asarray((share / graph.degree(members)) @ step).ravel()
+        members = reached
+        found.append((members, share))
+    return found
+
+
 class ExactLearner:
     """Closed form on a growing graph.
 
@@ -103,13 +129,9 @@ class ExactLearner:
         self._held: set[int] = set()  # slots that were held out at the last refresh
         self._solved: Solution | None = None
 
-    def rows(self, slots: Ints, graph: GrowingGraph | None = None) -> Floats:
-        """Rows `(n, D)` of nodes as they are now, in this graph or another."""
-        graph = self.graph if graph is None else graph
-        indptr, index, value = graph.rows(slots)
-        shape = len(slots), graph.num_features
-        x = sparse.csr_array((value.astype(np.int64), index, indptr), shape=shape)
-        return self.embedding(x, hop_means(graph, slots, graph.hops))
+    def rows(self, slots: Ints) -> Floats:
+        """Rows `(n, D)` of nodes as they are now."""
+        return rows_of(self.embedding, self.graph, slots)
 
     def before(self, slots: Ints) -> None:
         """Take out of the sums what is about to change."""
@@ -200,9 +222,13 @@ class ExactLearner:
     def solution(self) -> Solution:
         """The classifier of now; solved again only if the graph has changed."""
         if self._solved is None:
-            sums, held = self._shared(self.holdout())
-            self._solved = Solution(sums, self.embedding, held, self.choice)
+            self._solved = self.prepare()()
         return self._solved
+
+    def prepare(self) -> Callable[[], Solution]:
+        """All that is needed to solve, as it is now: the solving itself may happen elsewhere."""
+        sums, held = self._shared(self.holdout())
+        return partial(Solution, sums.copy(), self.embedding, held, self.choice)
 
     def _shared(self, held: Holdout) -> tuple[Sums, Holdout]:
         """What solves and what is held out, with classes that are held out whole among the first.

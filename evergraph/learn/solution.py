@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 
+from evergraph.checks import shorten
 from evergraph.feature_graph.fixed_point import ONE, Embedding
 from evergraph.learn.sums import Sums
 
@@ -62,6 +63,7 @@ class Solution:
     Attributes:
         classes: names, sorted.
         choice: what was chosen.
+        held_out: how many of how many items of the holdout that did not choose are predicted right.
     """
 
     def __init__(
@@ -83,8 +85,17 @@ class Solution:
         rest = ~holdout.chooses & (target >= 0)
         self.sharpness = self._sharpen(rows[chooses], target[chooses])
         likely = self.probabilities(holdout.rows[rest])
+        right = likely.argmax(1) == target[rest] if len(likely) else rest[:0]
+        self.held_out = int(right.sum()), len(right)
         self._unfit = np.sort(1 - likely[np.arange(len(likely)), target[rest]])
         self._usual = np.sort(self._strangeness(rows[rest]))
+
+    def weights(self, label: str) -> Floats:
+        """What multiplies a row to give the score of a class, `(D,)`."""
+        if label not in self.classes:
+            known = ", ".join(map(shorten, self.classes[:10]))
+            raise ValueError(f"the class must be one that was learned ({known}), got {label!r}")
+        return np.asarray(self._weight[:, self.classes.index(label)])
 
     def scores(self, rows: Floats) -> Floats:
         """What ridge regression gives each class, `(n, K)`."""

@@ -50,6 +50,13 @@ class Sums:
     def __len__(self) -> int:
         return sum(self.counts.values())
 
+    def copy(self) -> Sums:
+        """The same sums, whatever is added to these afterwards."""
+        self._flush()
+        made = Sums(0)
+        made._gram, made.totals, made.counts = self._gram, dict(self.totals), dict(self.counts)
+        return made
+
     @property
     def gram(self) -> Ints:
         """G, `(D, D)` int64."""

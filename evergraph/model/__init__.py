@@ -3,6 +3,6 @@
 from evergraph.model.classifier import GraphClassifier
 from evergraph.model.folder import Settings
 from evergraph.model.model import Model, open
-from evergraph.model.predictions import Prediction
+from evergraph.prediction import Explanation, Prediction
 
-__all__ = ["GraphClassifier", "Model", "Prediction", "Settings", "open"]
+__all__ = ["Explanation", "GraphClassifier", "Model", "Prediction", "Settings", "open"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from evergraph.checks import shorten
@@ -15,11 +16,21 @@ from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.graph.links import fixed_weight
 from evergraph.learn.network import Todo
-from evergraph.model.record import record, score
+from evergraph.model.record import Scored, forget_classes, record, score
 from evergraph.model.state import State
 from evergraph.model.tables import ENDS_RULE, ENDS_WAY_OUT, as_id, plain
 
+KEPT = ("node", "edge", "label")  # the types of events that take nothing away
+REMOVED = {kind: (f"delete_{kind}", f"forget_{kind}") for kind in KEPT}
 FIELDS = ("type", "id", "source", "target", "label", "weight", "time")
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The events that were taken, and what was predicted for labels before they were learned."""
+
+    taken: list[Event]
+    scored: list[Scored]
 
 
 def learn(
@@ -27,15 +38,26 @@ def learn(
     events: Iterable[Event | Mapping[str, Any]],
     report: Report | None = None,
     *,
-    note: tuple[str, str] | None = None,
     file: str = "events",
-) -> int:
-    """Take events in one transaction; see `Model.learn`."""
+    also: Callable[[list[Event]], None] | None = None,
+    remembered: Mapping[Id, str] | None = None,
+) -> Learned:
+    """Take events in one transaction; see `Model.learn`.
+
+    Args:
+        state: of the model.
+        events: to be taken.
+        report: collects complaints.
+        file: where events come from.
+        also: called in the transaction with the events that are taken; what it writes to the
+            store is written with them.
+        remembered: classes that were predicted for nodes earlier; others are predicted now.
+    """
     own, store = Report() if report is None else report, state.store
     state.settle()
     wanted = list(_events(events, own, file))
     rows = _encode(state, [e for e in wanted if e.type == "node"], own, file)
-    right, seen = score(state, wanted)
+    scored = score(state, wanted, remembered or {})
     taken: list[tuple[Event, Any]] = []
     before = store.position
     try:
@@ -51,14 +73,13 @@ def learn(
                     own.note(_refusal(event, error, file))
             if report is None:
                 own.check()
-            if note is not None:
-                store.set(*note)
-            record(store, right, seen)
-            todo = _note(state, [event for event, _ in taken])
+            found = Learned([event for event, _ in taken], scored)
+            todo = _finish(state, found, also)
         if state.network is not None and todo is not None:
             state.network.todo = todo
-        _expect(state.graph, [event for event, _ in taken])
-        stale = [_apply(state.graph, e, rows.get(id(e)), found) for e, found in taken]
+        _expect(state.graph, found.taken)
+        with state.lock:
+            stale = [_apply(state.graph, e, rows.get(id(e)), made) for e, made in taken]
         if any(stale):
             state.load()
     except BaseException:
@@ -67,7 +88,32 @@ def learn(
             state.reload()
         raise
     state.settle()
-    return len(taken)
+    if any(_forgets(event) for event in found.taken):
+        _purge(state)
+    return found
+
+
+def _finish(
+    state: State, found: Learned, also: Callable[[list[Event]], None] | None
+) -> Todo | None:
+    """Write all that belongs to events besides the graph; returns what a network has to do."""
+    store, forgotten = state.store, [event for event in found.taken if _forgets(event)]
+    record(store, found.scored)
+    todo = _note(state, found.taken)
+    if also is not None:
+        also(found.taken)
+    if store.history.first is not None:
+        store.history.mark(store.position, time.time())
+        for event in forgotten:
+            node, source, target = _places(event)
+            if event.type == "forget_edge":
+                store.history.forget_edge(source, target)
+            else:
+                getattr(store.history, event.type)(node)
+    if forgotten:
+        forget_classes(store)
+        store.set("forgetting", "1")
+    return todo
 
 
 def forget(
@@ -77,10 +123,17 @@ def forget(
     for given in (nodes, labels, *edges):
         if isinstance(given, str):
             raise ValueError(f"ids must be a list, an edge a pair of them, got {given!r}")
-    events = [Event("delete_label", 0, id=as_id(node)) for node in labels]
-    events += [Event("delete_edge", 0, source=as_id(a), target=as_id(b)) for a, b in edges]
-    events += [Event("delete_node", 0, id=as_id(node)) for node in nodes]
-    learn(state, events, note=("forgetting", "1"), file="forget")
+    events = [Event("forget_label", 0, id=as_id(node)) for node in labels]
+    events += [Event("forget_edge", 0, source=as_id(a), target=as_id(b)) for a, b in edges]
+    events += [Event("forget_node", 0, id=as_id(node)) for node in nodes]
+    learn(state, events, file="forget")
+
+
+def _forgets(event: Event) -> bool:
+    return event.type.startswith("forget")
+
+
+def _purge(state: State) -> None:
     try:
         state.purge()
     except (ValueError, OSError) as error:
@@ -151,9 +204,9 @@ def _store(state: State, event: Event) -> Any:
         if not _ends_may_come(state, source, target):
             return False
         return store.put_edge(source, target, event.weight, event.time)
-    if event.type == "delete_edge":
+    if event.type in REMOVED["edge"]:
         return store.delete_edge(source, target)
-    if event.type == "delete_node":
+    if event.type in REMOVED["node"]:
         base = [cells for _, cells in store.bases(node)]
         store.delete_node(node)
         if base:
@@ -169,10 +222,10 @@ def _note(state: State, events: Sequence[Event]) -> Todo | None:
         return None
     labels: dict[Id, str | None] = {}
     for event in events:
-        if event.id is not None and (event.label is not None or event.type.startswith("delete")):
+        if event.id is not None and (event.label is not None or event.type not in KEPT):
             labels.pop(event.id, None)
             labels[event.id] = event.label
-    removed = any(event.type in ("delete_node", "delete_edge") for event in events)
+    removed = any(event.type in (*REMOVED["node"], *REMOVED["edge"]) for event in events)
     todo = state.network.todo.after(state.graph, labels, removed)
     state.store.set("network", todo.to_json())
     return todo
@@ -189,8 +242,8 @@ def _ends_may_come(state: State, *ends: Id) -> bool:
 
 def _expect(graph: GrowingGraph, events: Sequence[Event]) -> None:
     """Let the learner take out at once what events are about to change."""
-    reach = {"edge": graph.hops - 1, "delete_edge": graph.hops - 1}
-    reach |= {"node": graph.hops, "delete_node": graph.hops}
+    reach = dict.fromkeys(("edge", *REMOVED["edge"]), graph.hops - 1)
+    reach |= dict.fromkeys(("node", *REMOVED["node"]), graph.hops)
     near: dict[int, set[Id]] = {}
     for e in events:
         ends = (e.source, e.target) if e.id is None else (e.id,)
@@ -209,10 +262,10 @@ def _apply(graph: GrowingGraph, event: Event, row: Any, found: Any) -> bool:
     elif event.type == "edge":
         if found and source != target:  # no node has an edge to itself
             graph.put_edge(source, target, event.weight, event.time)
-    elif event.type == "delete_edge":
+    elif event.type in REMOVED["edge"]:
         if found:
             graph.delete_edge(source, target)
-    elif event.type == "delete_node":
+    elif event.type in REMOVED["node"]:
         graph.delete_node(node)
         return bool(found)  # statistics and landmarks may have changed
     else:

@@ -29,12 +29,13 @@ from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
 from evergraph.model import events as road
 from evergraph.model import merging, predictions
-from evergraph.model.folder import GRAPH, Settings, check_new, new_folder, read_settings
-from evergraph.model.predictions import Prediction
+from evergraph.model.folder import GRAPH, Settings, check_new, read_settings
 from evergraph.model.record import curve, held_back
-from evergraph.model.schemas import mark, refit
-from evergraph.model.state import State
+from evergraph.model.schemas import refit
+from evergraph.model.state import State, new_state
 from evergraph.model.tables import Tables
+from evergraph.model.travel import compact, travel
+from evergraph.prediction import Explanation, Prediction
 
 
 class Model:
@@ -77,19 +78,44 @@ class Model:
         path = Path(path)
         check_new(path)
         tables = Tables.read(nodes, edges, id=id).with_known_ends(settings.unknown_ends)
-        schema = tables.fit(schema)
-        with new_folder(path):
-            store = Store(path / GRAPH, directed=settings.directed)
-            try:
-                with store.transaction():
-                    tables.put(store)
-                    mark(store, schema)
-                state = State(path, store, settings)
-                state.save()
-            except BaseException:
-                store.close()
-                raise
-        return cls(state)
+        return cls(new_state(path, tables, tables.fit(schema), settings))
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | str,
+        schema: Schema,
+        *,
+        settings: Settings = Settings(),  # noqa: B008
+    ) -> Model:
+        """Make a model folder of an empty graph: kinds of columns, and no statistics yet.
+
+        `refit` takes statistics and landmarks when there are nodes.
+        """
+        check_new(Path(path))
+        return cls(new_state(Path(path), Tables([], []), Schema(schema.columns), settings))
+
+    @classmethod
+    def at(
+        cls,
+        path: Path | str,
+        out: Path | str,
+        *,
+        offset: int | None = None,
+        time: float | None = None,
+    ) -> Model:
+        """Make a model folder of what another was at a moment of its history.
+
+        The history begins when the model is first served. Forgotten things are not in it, nor is
+        a network.
+
+        Args:
+            path: the model folder; it may be in use.
+            out: the folder to make.
+            offset: how many events it had taken.
+            time: seconds since 1970, in place of an offset.
+        """
+        return cls(travel(Path(path), Path(out), offset, time))
 
     @classmethod
     def open(cls, path: Path | str, *, readonly: bool = False) -> Model:
@@ -162,7 +188,8 @@ class Model:
             note: a name and a value for the store, written in the same transaction.
             file: where the events come from, for complaints.
         """
-        return road.learn(self.state, events, report, note=note, file=file)
+        also = None if note is None else lambda _: self.store.set(*note)
+        return len(road.learn(self.state, events, report, file=file, also=also).taken)
 
     def learn_one(self, x: Mapping[str, Any], y: str | None = None) -> None:
         """Take one event, a dictionary as a line of an event file holds it; as river has it.
@@ -225,7 +252,7 @@ class Model:
             coverage: how often label sets shall hold the right class.
             id: the column of ids in a table of nodes.
         """
-        return predictions.predict(self.state, nodes, edges, coverage=coverage, id=id)
+        return predictions.predict(self.state.view(), nodes, edges, coverage=coverage, id=id)
 
     def predict_one(self, x: Id | Mapping[str, Any]) -> str | None:
         """The class of one node, an id or a dictionary of features; None if no class is known."""
@@ -238,9 +265,22 @@ class Model:
 
     def predict_proba(self, nodes: Any = None, edges: Any = None) -> NDArray[np.float64]:
         """Probabilities of the classes, `(n, K)`, in the order of `classes`."""
-        solution = predictions.solution_of(self.state)
-        parts = [likely for *_, likely in predictions.parts_of(self.state, nodes, edges)]
-        return np.concatenate([np.zeros((0, len(solution.classes))), *parts])
+        view = self.state.view()
+        parts = [likely for *_, likely in predictions.parts_of(view, nodes, edges)]
+        return np.concatenate([np.zeros((0, len(view.solution.classes))), *parts])
+
+    def explain(self, node: Id, label: str | None = None) -> Explanation:
+        """Which neighbors and features spoke for a class, in parts that sum to the score.
+
+        Args:
+            node: an id of the graph.
+            label: the class; None for the one that is predicted.
+        """
+        return predictions.explanation(self.state.view(), node, label)
+
+    def compact(self, offset: int | None = None, time: float | None = None) -> None:
+        """End the history before a moment, by default now; the file shrinks."""
+        compact(self.state, offset, time)
 
     def digest(self) -> str:
         """A hash of all that decides a prediction: equal for equal graphs, after any history.
@@ -268,6 +308,7 @@ class Model:
             "prequential_accuracy": right / seen if seen else None,
             "prequential_labels": seen,
             "curve": [list(point) for point in points],
+            "history": self.store.history.first,
             "schema": self.schema.describe(),
             "settings": asdict(self.settings),
             "network": None if self.state.network is None else self.state.network.counts(),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,15 +15,25 @@ from evergraph.model.predictions import predict
 from evergraph.model.state import State
 
 CURVE = 200  # points of the record that are kept
+PAIRS = 10_000  # pairs of classes that are counted
 
 Point = tuple[int, int, int]
 """A position in the events, and how many of how many labels up to it were predicted right."""
 
 
-def score(state: State, events: Sequence[Event]) -> tuple[int, int]:
-    """How many nodes that are about to get their first label would be predicted right.
+class Scored(NamedTuple):
+    """What was predicted for a node before its first label was learned, and that label."""
 
-    The classifier is solved again when there are a tenth more labels than it knew.
+    id: Id
+    predicted: str
+    truth: str
+
+
+def score(state: State, events: Sequence[Event], remembered: Mapping[Id, str]) -> list[Scored]:
+    """What is predicted for the nodes that are about to get their first label.
+
+    A prediction that is remembered counts; others are made now. The classifier is solved again
+    when there are a tenth more labels than it knew.
     """
     graph = state.graph
     late: dict[Id, str] = {
@@ -33,15 +43,18 @@ def score(state: State, events: Sequence[Event]) -> tuple[int, int]:
     fresh = np.array([label is None for label in graph.labels(slots)], dtype=np.bool_)
     labels = sum(graph.classes.values())
     if not fresh.any() or len(graph.classes) < 2:
-        return 0, 0
-    if state.scorer is None or labels > 1.1 * state.scorer[0]:
-        state.scorer = labels, state.learner.solution()
-    solution = state.scorer[1]
-    exact = solution.probabilities(state.learner.rows(slots[fresh]))
-    best = state.mixed(exact, solution.classes, slots[fresh], graph).argmax(1)
-    named = [solution.classes[k] for k in best.tolist()]
-    truth = [late[node] for node in graph.ids(slots[fresh])]
-    return sum(a == b for a, b in zip(named, truth, strict=True)), len(truth)
+        return []
+    nodes = graph.ids(slots[fresh])
+    found = {node: remembered[node] for node in nodes if node in remembered}
+    now = [node for node in nodes if node not in found]
+    if now:
+        if state.scorer is None or labels > 1.1 * state.scorer[0]:
+            state.scorer = labels, state.learner.solution()
+        view = state.view(state.scorer[1])
+        likely = view.probabilities(graph.slots(now), graph)[2]
+        best = likely.argmax(1).tolist()
+        found |= {node: view.solution.classes[k] for node, k in zip(now, best, strict=True)}
+    return [Scored(node, found[node], late[node]) for node in nodes]
 
 
 def curve(store: Store) -> list[Point]:
@@ -49,16 +62,45 @@ def curve(store: Store) -> list[Point]:
     return [(at, right, seen) for at, right, seen in json.loads(str(store.get("curve") or "[]"))]
 
 
-def record(store: Store, right: int, seen: int) -> None:
+def confusion(store: Store) -> dict[str, dict[str, int]]:
+    """How often each class was predicted as each, over the whole record: by truth, by prediction.
+
+    Of more than 10,000 pairs of classes, the first are counted.
+    """
+    found: dict[str, dict[str, int]] = json.loads(str(store.get("confusion") or "{}"))
+    return found
+
+
+def record(store: Store, scored: Sequence[Scored]) -> None:
     """Add to the record; old points are joined in pairs when there are many."""
-    if not seen:
+    if not scored:
         return
-    points = [*curve(store), (store.position, right, seen)]
+    right = sum(one.predicted == one.truth for one in scored)
+    points = [*curve(store), (store.position, right, len(scored))]
     if len(points) > CURVE:
         pairs = zip(points[::2], points[1::2], strict=False)
         tail = points[len(points) // 2 * 2 :]
         points = [(b[0], a[1] + b[1], a[2] + b[2]) for a, b in pairs] + tail
     store.set("curve", json.dumps(points))
+    counts = confusion(store)
+    size = sum(map(len, counts.values()))
+    for one in scored:
+        row = counts.setdefault(one.truth, {})
+        if one.predicted in row or size < PAIRS:
+            size += one.predicted not in row
+            row[one.predicted] = row.get(one.predicted, 0) + 1
+    store.set("confusion", json.dumps(counts))
+
+
+def forget_classes(store: Store) -> None:
+    """Leave classes that no node has any more out of the record."""
+    left = store.labels()
+    kept = {
+        truth: {name: count for name, count in row.items() if name in left}
+        for truth, row in confusion(store).items()
+        if truth in left
+    }
+    store.set("confusion", json.dumps(kept))
 
 
 def held_back(state: State) -> dict[str, dict[str, Any]]:
@@ -74,7 +116,7 @@ def held_back(state: State) -> dict[str, dict[str, Any]]:
         counts["nodes"] += 1
         if label is not None and state.graph.classes:
             wanted[node] = split, label
-    for one in predict(state, list(wanted), None) if wanted else ():
+    for one in predict(state.view(), list(wanted), None) if wanted else ():
         split, label = wanted[one.id]
         found[split]["tested"] += 1
         found[split]["right"] += one.label == label

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +16,7 @@ import torch
 from scipy import sparse
 
 from evergraph.datasets.schema import Schema
-from evergraph.feature_graph.fixed_point import Floats, Ints, Rows
+from evergraph.feature_graph.fixed_point import Rows
 from evergraph.graph.database import FileError
 from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
@@ -29,11 +30,20 @@ from evergraph.learn.checkpoint import (
     write_checkpoint,
 )
 from evergraph.learn.exact import ExactLearner, landmark_order
-from evergraph.learn.network import NetworkLearner, Todo, average
+from evergraph.learn.network import NetworkLearner, Todo
 from evergraph.learn.solution import Solution
 from evergraph.learn.sums import Sums
-from evergraph.model.folder import LEARNER, NETWORK, Settings, write_settings
-from evergraph.model.schemas import nodes_of
+from evergraph.model.folder import (
+    GRAPH,
+    LEARNER,
+    NETWORK,
+    Settings,
+    new_folder,
+    write_settings,
+)
+from evergraph.model.schemas import mark, nodes_of
+from evergraph.model.tables import Tables
+from evergraph.model.view import View
 
 
 class State:
@@ -51,6 +61,7 @@ class State:
         learner: the closed form of the graph.
         network: that learns beside it, if the settings ask for one; it follows from the events
             and their transactions.
+        lock: held while the graph changes, for readers in other threads.
         scorer: a classifier of a moment ago and how many labels it knew, see `record`.
     """
 
@@ -63,6 +74,7 @@ class State:
 
     def __init__(self, path: Path, store: Store, settings: Settings) -> None:
         self.path, self.store, self.settings = path, store, settings
+        self.lock = threading.Lock()
         self._anew = False  # whether the store does not know the network yet
         self.reload()
 
@@ -147,18 +159,17 @@ class State:
             previous(self.path / NETWORK).unlink(missing_ok=True)
             self._anew = False
 
-    def mixed(
-        self, exact: Floats, classes: Sequence[str], slots: Ints, graph: GrowingGraph
-    ) -> Floats:
-        """The probabilities that are told of nodes of a graph, from those of the closed form.
-
-        It answers alone as long as the network has learned nothing.
-        """
-        if self.network is None:
-            return exact
-        found, known = self.network.probabilities(graph, slots, classes)
-        alone = self.settings.learner == "network" and known.any()
-        return found if alone else average(exact, found, known)
+    def view(self, solution: Solution | None = None) -> View:
+        """What answers questions, with the classifier of now or another."""
+        if solution is None:
+            if not self.graph.classes:
+                raise ValueError(
+                    "nothing has been learned yet: the graph has no labels; learn some"
+                )
+            solution = self.learner.solution()
+        alone = self.settings.learner == "network"
+        parts = self.learner.embedding, self.graph, self.schema, self.network
+        return View(solution, *parts, alone=alone)
 
     def digest(self) -> str:
         """A hash of all that decides a prediction: equal for equal graphs, after any history.
@@ -209,6 +220,22 @@ class State:
         self.save()
         with self.store.transaction():
             self.store.set("forgetting", None)
+
+
+def new_state(path: Path, tables: Tables, schema: Schema, settings: Settings) -> State:
+    """Make a model folder of tables and a schema that was fitted to them."""
+    with new_folder(path):
+        store = Store(path / GRAPH, directed=settings.directed)
+        try:
+            with store.transaction():
+                tables.put(store)
+                mark(store, schema)
+            state = State(path, store, settings)
+            state.save()
+        except BaseException:
+            store.close()
+            raise
+    return state
 
 
 def _matrix(schema: Schema, cells: Sequence[Mapping[str, Any]], width: int) -> Rows:

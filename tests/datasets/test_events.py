@@ -18,6 +18,9 @@ LINES = [
     {"type": "delete_label", "id": 7},
     {"type": "delete_edge", "source": "ann", "target": 7},
     {"type": "delete_node", "id": "ann"},
+    {"type": "forget_label", "id": 7},
+    {"type": "forget_edge", "source": "ann", "target": 7},
+    {"type": "forget_node", "id": "ann"},
 ]
 DATA = "".join(json.dumps(line) + "\n" for line in LINES).encode()
 CSV = (
@@ -149,15 +152,15 @@ def test_malformed_csv_events_are_refused(data, line, rule):
 def test_reading_stops_at_the_first_malformed_line_unless_there_is_a_report():
     data = DATA + b"{\n" + DATA + b"[]\n" + DATA
     reading = read_events(io.BytesIO(data), size=3)
-    found = [next(reading) for _ in range(3)]
-    assert [len(events) for events, _ in found] == [3, 3, 1]
+    found = [next(reading) for _ in range(4)]
+    assert [len(events) for events, _ in found] == [3, 3, 3, 1]
     assert found[-1][1] == Position(len(LINES), len(DATA))
     with pytest.raises(TableError) as error:
         next(reading)
     assert error.value.problems[0].line == len(LINES) + 1
     report = Report()
     assert len(events_of(io.BytesIO(data), report)) == 3 * len(LINES)
-    assert [problem.line for problem in report.problems] == [8, 16]
+    assert [problem.line for problem in report.problems] == [11, 22]
 
 
 def test_fuzzed_events_are_read_or_refused():

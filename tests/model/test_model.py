@@ -250,3 +250,16 @@ def test_what_cannot_be_tested_is_not_counted_as_tested(tmp_path):
     with Model.train(tmp_path / "model", nodes, settings=SMALL) as model:
         counts = {"nodes": 2, "tested": 0, "right": 0, "accuracy": None}
         assert model.inspect()["held_back"] == {"test": counts}
+
+
+def test_an_explanation_names_neighbors_and_columns(model):
+    found = model.explain("p0")
+    assert found.label == model.predict(["p0"])[0].label
+    assert sum(part for _, part in found.neighbors) + found.bias == pytest.approx(found.score)
+    assert sum(part for _, part in found.features) + found.bias == pytest.approx(found.score)
+    assert "p0" in dict(found.neighbors)
+    assert "age" in dict(found.features)
+    other = model.explain("p0", {"old": "young", "young": "old"}[found.label])
+    assert other.score < found.score
+    with pytest.raises(ValueError, match="nobody"):
+        model.explain("nobody")
