@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from evergraph.nn import FGN as FGN
     from evergraph.nn import Requires as Requires
     from evergraph.nn import baseline as baseline
+    from evergraph.serve.client import Client as Client
     from evergraph.stream import Batch as Batch
     from evergraph.stream import Continuum as Continuum
     from evergraph.stream import Schedule as Schedule
@@ -57,6 +58,7 @@ _WHERE = {
     "Regression Reservoir Task Training UniformEviction",
     "learn.methods": "AGEM DER EWC GEM MAS Analytic Finetune Joint LwF Replay",
     "model": "GraphClassifier Model Settings open",
+    "serve.client": "Client",
 }
 _NAMES = {name: module for module, names in _WHERE.items() for name in names.split()}
 

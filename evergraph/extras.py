@@ -9,6 +9,7 @@ PURPOSES = {
     "matching": "image matching",
     "adalam": "the AdaLAM baseline",
     "action": "the ExtraTrees baseline",
+    "serve": "the service",
 }
 PACKAGES = {"cv2": "OpenCV", "skimage": "scikit-image", "sklearn": "scikit-learn"}
 

@@ -121,11 +121,20 @@ ORDER = {
         ["model"],
         ["classifier"],
     ],
+    "serve": [
+        ["limits", "monitor", "reference", "guard", "client"],
+        ["jobs", "writer", "bodies"],
+        ["commit"],
+        ["service"],
+        ["answers", "metrics"],
+        ["app"],
+        ["demo", "server"],
+    ],
     "cli": [
         ["console", "data_tables", "event_files"],
         ["model_output"],
         ["action", "learn", "match", "model"],
-        ["tune"],
+        ["tune", "serve"],
     ],
 }
 # The lower half never prints, seeds globally or chooses a device; only checkpoints touch files.

@@ -16,6 +16,7 @@ from evergraph.cli.console import complaints
 from evergraph.cli.learn import compare, run
 from evergraph.cli.match import match
 from evergraph.cli.model import Pairs, forget, inspect, learn, predict, refit, train
+from evergraph.cli.serve import at, compact, serve
 from evergraph.cli.tune import datasets, tune
 
 __all__ = ["app", "main"]
@@ -71,7 +72,11 @@ def _module(package: str, arguments: list[str]) -> None:
     runpy.run_module(f"{package}.{name}", run_name="__main__")
 
 
-for command in (train, learn, predict, forget, refit, inspect, run, compare, tune, datasets):
+COMMANDS = (
+    *(train, learn, predict, forget, refit, inspect, serve, at, compact),
+    *(run, compare, tune, datasets),
+)
+for command in COMMANDS:
     app.command(cls=Pairs if command is forget else None)(command)
 app.add_typer(action, name="action")
 app.add_typer(match, name="match")

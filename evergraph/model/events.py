@@ -80,6 +80,7 @@ def learn(
         _expect(state.graph, found.taken)
         with state.lock:
             stale = [_apply(state.graph, e, rows.get(id(e)), made) for e, made in taken]
+            state.position = store.position
         if any(stale):
             state.load()
     except BaseException:

@@ -83,13 +83,18 @@ def record(store: Store, scored: Sequence[Scored]) -> None:
         points = [(b[0], a[1] + b[1], a[2] + b[2]) for a, b in pairs] + tail
     store.set("curve", json.dumps(points))
     counts = confusion(store)
+    count_pairs(counts, scored)
+    store.set("confusion", json.dumps(counts))
+
+
+def count_pairs(counts: dict[str, dict[str, int]], scored: Sequence[Scored]) -> None:
+    """Add predictions to a confusion matrix."""
     size = sum(map(len, counts.values()))
     for one in scored:
         row = counts.setdefault(one.truth, {})
         if one.predicted in row or size < PAIRS:
             size += one.predicted not in row
             row[one.predicted] = row.get(one.predicted, 0) + 1
-    store.set("confusion", json.dumps(counts))
 
 
 def forget_classes(store: Store) -> None:

@@ -61,6 +61,7 @@ class State:
         learner: the closed form of the graph.
         network: that learns beside it, if the settings ask for one; it follows from the events
             and their transactions.
+        position: how many events are in the graph.
         lock: held while the graph changes, for readers in other threads.
         scorer: a classifier of a moment ago and how many labels it knew, see `record`.
     """
@@ -69,6 +70,7 @@ class State:
     graph: GrowingGraph
     landmarks: set[Id]
     learner: ExactLearner
+    position: int
     scorer: tuple[int, Solution] | None
     network: NetworkLearner | None
 
@@ -87,6 +89,7 @@ class State:
         """Build the graph of the store, and the learner that follows it."""
         settings, self.scorer = self.settings, None
         self.read_schema()
+        self.position = self.store.position
         self.graph = GrowingGraph(
             max(self.schema.width, 1), directed=settings.directed, hops=settings.hops,
             cap=settings.cap,

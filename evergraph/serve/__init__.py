@@ -1,0 +1,1 @@
+"""A service over a model folder: takes events, answers questions, learns, survives being killed."""

@@ -1,0 +1,148 @@
+"""A service on a socket: in this process until it is told to stop, or in a thread."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from evergraph.model import Settings
+from evergraph.serve.app import create_app
+from evergraph.serve.guard import LOG, check_exposure, is_loopback
+from evergraph.serve.limits import Limits
+from evergraph.serve.service import Service
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+GRACE = 3  # seconds that open connections have at the end
+SWITCH = 0.0005  # seconds between threads: the default of 0.005 is what a prediction may wait
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a service is.
+
+    Attributes:
+        host: name or address; anything but loopback needs a token and TLS.
+        port: 0 takes a free one.
+        token: that clients must bring.
+        cert: file of the TLS certificate.
+        key: file of its key.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Reject what would be open to everybody."""
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("TLS needs a certificate and its key: give --tls-cert and --tls-key")
+        for file in (self.cert, self.key):
+            if file is not None and not file.is_file():
+                raise ValueError(f"a file of TLS must be there, got {file}; check its name")
+        check_exposure(self.host, self.token, self.cert is not None)
+
+
+class Server:
+    """A service that listens.
+
+    Args:
+        path: the model folder; made by the first events if it is not there.
+        address: where to listen.
+        limits: bounds on what clients may do.
+        settings: of a model that is made.
+
+    Attributes:
+        url: where it is, once it is made.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        address: Address = Address(),  # noqa: B008
+        limits: Limits = Limits(),  # noqa: B008
+        settings: Settings = Settings(),  # noqa: B008
+    ) -> None:
+        self.service = Service(path, limits, settings, failed=_log_failure)
+        local = is_loopback(address.host)
+        hosts = (*LOOPBACK, address.host) if local else ()
+        app = create_app(self.service, token=address.token, hosts=hosts)
+        self._socket = _listen(address)
+        port = self._socket.getsockname()[1]
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        self.url = f"http{'s' if address.cert else ''}://{host}:{port}"
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, server_header=False, date_header=False,
+            limit_concurrency=limits.connections, timeout_graceful_shutdown=GRACE, lifespan="on",
+            ws="none", http="h11", h11_max_incomplete_event_size=1 << 16,
+            ssl_certfile=address.cert, ssl_keyfile=address.key,
+        )  # fmt: skip
+        self._server = uvicorn.Server(config)
+
+    def run(self) -> None:
+        """Serve until SIGINT or SIGTERM; what waits is stored then."""
+        sys.setswitchinterval(SWITCH)
+        with suppress(KeyboardInterrupt):
+            self._server.run([self._socket])
+
+    @contextmanager
+    def background(self) -> Iterator[str]:
+        """Serve in a thread while the block runs; yields the address."""
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._server.run([self._socket])
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=work, name="server", daemon=True)
+        thread.start()
+        while not self._server.started and thread.is_alive():
+            time.sleep(0.01)
+        if not self._server.started:
+            raise ValueError(f"the service could not start: {failures or 'see its log'}")
+        try:
+            yield self.url
+        finally:
+            self._server.should_exit = True
+            thread.join()
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    # With the protocol named, asyncio sends small answers at once (TCP_NODELAY).
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((address.host, address.port))
+    except OSError as error:
+        made.close()
+        raise ValueError(
+            f"cannot listen on {address.host}, port {address.port} ({error.strerror}); choose "
+            "another --port"
+        ) from error
+    return made
+
+
+def _log_failure(error: Exception) -> None:
+    LOG.error('{"error": "%s"}', type(error).__name__)
+
+
+def log_to_stderr() -> None:
+    """Write a line of JSON for each request to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
