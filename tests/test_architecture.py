@@ -123,8 +123,8 @@ ORDER = {
     ],
     "serve": [
         ["limits", "monitor", "reference", "guard", "client"],
-        ["jobs", "writer", "bodies"],
-        ["commit"],
+        ["jobs"],
+        ["writer", "bodies", "commit"],
         ["service"],
         ["answers", "metrics"],
         ["app"],

@@ -33,22 +33,31 @@ LONGEST_KEY = 200
 
 
 def create_app(
-    service: Service, *, token: str | None = None, hosts: Collection[str] = ()
+    service: Service,
+    *,
+    token: str | None = None,
+    hosts: Collection[str] = (),
+    stopping: Callable[[], bool] = lambda: False,
 ) -> FastAPI:
-    """The application over a service; it starts and stops it."""
+    """The application over a service that was started.
+
+    Args:
+        service: that learns and answers.
+        token: that requests must bring.
+        hosts: names that requests may use; empty allows all.
+        stopping: whether the server is about to end, so that streams have to.
+    """
     metrics = Metrics(service)
-    api = Api(service)
+    api = Api(service, stopping)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.start()
         ticking = asyncio.create_task(api.tick())
         try:
             yield
         finally:
             ticking.cancel()
             api.pool.shutdown()
-            await asyncio.to_thread(service.close)
 
     app = FastAPI(
         title="evergraph", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
@@ -87,8 +96,8 @@ def create_app(
 class Api:
     """The routes."""
 
-    def __init__(self, service: Service) -> None:
-        self.service, self.limits = service, service.limits
+    def __init__(self, service: Service, stopping: Callable[[], bool]) -> None:
+        self.service, self.limits, self._stopping = service, service.limits, stopping
         self.pool = ThreadPoolExecutor(READERS, "reader")
         self._pending = self._streams = 0
         self._stats: dict[str, Any] | None = None
@@ -233,7 +242,7 @@ class Api:
         try:
             yield f"event: history\ndata: {json.dumps(self.service.monitor.curves())}\n\n"
             sent = None
-            while True:
+            while not self._stopping():
                 if self._stats is not sent:
                     sent = self._stats
                     yield f"event: stats\ndata: {json.dumps(sent)}\n\n"

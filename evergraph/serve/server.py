@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import sys
@@ -76,7 +77,10 @@ class Server:
         self.service = Service(path, limits, settings, failed=_log_failure)
         local = is_loopback(address.host)
         hosts = (*LOOPBACK, address.host) if local else ()
-        app = create_app(self.service, token=address.token, hosts=hosts)
+        app = create_app(
+            self.service, token=address.token, hosts=hosts,
+            stopping=lambda: self._server.should_exit,
+        )  # fmt: skip
         self._socket = _listen(address)
         port = self._socket.getsockname()[1]
         host = f"[{address.host}]" if ":" in address.host else address.host
@@ -92,31 +96,36 @@ class Server:
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM; what waits is stored then."""
         sys.setswitchinterval(SWITCH)
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt), self._opened():
             self._server.run([self._socket])
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        """The service, open; the socket is closed at the end."""
+        try:
+            self.service.start()
+            try:
+                yield
+            finally:
+                self.service.close()
+        finally:
+            self._socket.close()
 
     @contextmanager
     def background(self) -> Iterator[str]:
         """Serve in a thread while the block runs; yields the address."""
-        failures: list[BaseException] = []
-
-        def work() -> None:
+        thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name="server", daemon=True
+        )
+        with self._opened():
+            thread.start()
             try:
-                self._server.run([self._socket])
-            except BaseException as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=work, name="server", daemon=True)
-        thread.start()
-        while not self._server.started and thread.is_alive():
-            time.sleep(0.01)
-        if not self._server.started:
-            raise ValueError(f"the service could not start: {failures or 'see its log'}")
-        try:
-            yield self.url
-        finally:
-            self._server.should_exit = True
-            thread.join()
+                while not self._server.started and thread.is_alive():
+                    time.sleep(0.01)
+                yield self.url
+            finally:
+                self._server.should_exit = True
+                thread.join()
 
 
 def _listen(address: Address) -> socket.socket:
@@ -140,9 +149,24 @@ def _log_failure(error: Exception) -> None:
 
 
 def log_to_stderr() -> None:
-    """Write a line of JSON for each request to standard error."""
+    """Write a line of JSON for each request, and for what fails, to standard error."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    LOG.addHandler(handler)
-    LOG.setLevel(logging.INFO)
-    LOG.propagate = False
+    handler.setFormatter(_Line())
+    for name, level in ((LOG.name, logging.INFO), ("uvicorn", logging.WARNING)):
+        log = logging.getLogger(name)
+        log.addHandler(handler)
+        log.setLevel(level)
+        log.propagate = False
+
+
+class _Line(logging.Formatter):
+    """Our lines as they are; those of uvicorn without texts of errors, which may hold values."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line of JSON."""
+        if record.name == LOG.name:
+            return record.getMessage()
+        kind = record.exc_info[0] if record.exc_info else None
+        line = {"time": round(record.created, 3), "level": record.levelname}
+        text = record.getMessage()[:200] if kind is None else kind.__name__
+        return json.dumps({**line, "message": text})
