@@ -127,6 +127,7 @@ ORDER = {
         ["writer", "bodies", "commit"],
         ["service"],
         ["answers", "metrics"],
+        ["api"],
         ["app"],
         ["demo", "server"],
     ],
