@@ -68,11 +68,15 @@ def serve(
         server = Server(folder, Address(host, port, token, tls_cert, tls_key))
         if not quiet:
             log_to_stderr()
-        _greet(server.url, token is not None)
-        if demo:
-            stop = _play(server.url, token, rate, data_root, tls_cert)
-            stack.callback(stop.set)
-        server.run()
+        stop = threading.Event()
+        stack.callback(stop.set)
+
+        def ready() -> None:
+            _greet(server.url, token is not None)
+            if demo:
+                _play(server.url, token, rate, stop, root=data_root, cafile=tls_cert)
+
+        server.run(ready)
 
 
 def _greet(url: str, guarded: bool) -> None:
@@ -86,24 +90,20 @@ def _greet(url: str, guarded: bool) -> None:
 
 
 def _play(
-    url: str, token: str | None, rate: float, root: Path | None, cafile: Path | None
-) -> threading.Event:
+    url: str, token: str | None, rate: float, stop: threading.Event, **options: Path | None
+) -> None:
     """Start the demo beside the service."""
     from evergraph.serve.demo import play
 
-    stop = threading.Event()
-    more: dict[str, Any] = {} if cafile is None else {"cafile": str(cafile)}
-
     def work() -> None:
         try:
-            sent = play(url, token, rate, stop, root=root, **more)
+            sent = play(url, token, rate, stop, **options)
             remark(f"the demo has ended after {sent:,} events; the service goes on", err=True)
         except (ValueError, OSError) as error:
             if not stop.is_set():
                 remark(f"the demo has ended: {error}", err=True)
 
     threading.Thread(target=work, name="demo", daemon=True).start()
-    return stop
 
 
 def at(

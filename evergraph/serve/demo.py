@@ -49,11 +49,19 @@ def story(root: Path | None = None) -> tuple[Event, list[list[Event]]]:
     return {"type": "schema", "columns": [schema]}, chapters
 
 
-def play(url: str, token: str | None, rate: float, stop: threading.Event, **options: Any) -> int:
+def play(
+    url: str,
+    token: str | None,
+    rate: float,
+    stop: threading.Event,
+    *,
+    root: Path | None = None,
+    cafile: Path | None = None,
+) -> int:
     """Send the story at `rate` events per second until it ends; returns how many were sent."""
-    schema, chapters = story(options.pop("root", None))
+    schema, chapters = story(root)
     sent, start = 0, time.monotonic()
-    with Client(url, token, **options) as client:
+    with Client(url, token, cafile=None if cafile is None else str(cafile)) as client:
         for part in _due(chapters, rate, start, stop):
             events = [event for chapter in part for event in chapter]
             client.learn([schema, *events] if not sent else events)

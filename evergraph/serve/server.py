@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,10 +93,15 @@ class Server:
         )  # fmt: skip
         self._server = uvicorn.Server(config)
 
-    def run(self) -> None:
-        """Serve until SIGINT or SIGTERM; what waits is stored then."""
+    def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until SIGINT or SIGTERM; what waits is stored then.
+
+        Args:
+            ready: called when the model is open and connections are taken.
+        """
         sys.setswitchinterval(SWITCH)
         with suppress(KeyboardInterrupt), self._opened():
+            ready()
             self._server.run([self._socket])
 
     @contextmanager
@@ -135,6 +140,7 @@ def _listen(address: Address) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((address.host, address.port))
+        made.listen()
     except OSError as error:
         made.close()
         raise ValueError(

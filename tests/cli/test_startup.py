@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-HEAVY = ("torch", "numba", "torch_geometric", "scipy", "matplotlib", "torch._dynamo")
+HEAVY = ("torch", "numba", "torch_geometric", "scipy", "matplotlib", "torch._dynamo", "fastapi")
 
 
 def python(code, *arguments):
@@ -25,6 +25,7 @@ def python(code, *arguments):
         ["run", "--help"],
         ["action", "--help"],
         ["match", "pair", "--help"],
+        ["serve", "--help"],
     ],
     ids=" ".join,
 )
