@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -53,8 +54,8 @@ class Sums:
     def copy(self) -> Sums:
         """The same sums, whatever is added to these afterwards."""
         self._flush()
-        made = Sums(0)
-        made._gram, made.totals, made.counts = self._gram, dict(self.totals), dict(self.counts)
+        made = copy.copy(self)
+        made._totals, made.counts = dict(self._totals), dict(self.counts)
         return made
 
     @property
