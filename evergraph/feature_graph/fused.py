@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from evergraph.feature_graph.compiled import network as network_loops
+from evergraph.feature_graph.compiled.vector import LANES
 from evergraph.feature_graph.support import Arrays
 from evergraph.noise import generator
 
 Array = np.ndarray[Any, Any]
-NO_MASK = np.empty((0, 0), np.float32)
+NO_MASK = np.empty((0, 0, 0), np.uint16)
 LAYER = 5  # arrays per layer: weight, scale, shift, running mean and variance
 
 
@@ -69,13 +70,15 @@ class _BroadcastNetwork(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         arrays = [t.detach().numpy() for t in parameters]
         layers = tuple(tuple(arrays[i : i + LAYER]) for i in range(0, len(arrays), LAYER))
-        masks = _masks(network.dropout, layers, graph)
+        masks, scaling = _masks(network.dropout, layers, graph), 1 / (1 - network.dropout)
         classifier = readout.detach().numpy()
         settings = network.momentum, network.eps, network.num_nodes, network.training
         logits, *kept = network_loops.forward(
-            graph, layers, masks, classifier, bias.detach().numpy(), network.centered, *settings
-        )
-        ctx.network, ctx.kept = network, (graph, layers, masks, classifier, *kept)
+            graph, layers, masks, scaling, classifier, bias.detach().numpy(), settings,
+            network.centered,
+        )  # fmt: skip
+        ctx.network, ctx.settings = network, settings
+        ctx.kept = graph, layers, masks, scaling, classifier, *kept
         ctx.save_for_backward(hat, readout, *parameters)
         return torch.from_numpy(logits)
 
@@ -85,17 +88,17 @@ class _BroadcastNetwork(torch.autograd.Function):
         network: Network = ctx.network
         g = grads[0].contiguous().numpy()
         g_hat = np.zeros((0, 0) if hat is None else hat.shape, g.dtype)
-        settings = network.centered, network.sparse_gradient, network.eps, network.num_nodes
         g_layers = tuple(tuple(np.zeros_like(a) for a in layer[:3]) for layer in ctx.kept[1])
-        g_readout, g_bias = network_loops.backward(
-            *ctx.kept, g, *settings, network.training, g_hat, g_layers
+        head = network.centered, network.sparse_gradient
+        g_readout, g_bias, present = network_loops.backward(
+            *ctx.kept, g, ctx.settings, head, g_hat, g_layers
         )
         g_weight = torch.from_numpy(g_readout)
         if network.sparse_gradient:
-            index = torch.from_numpy(ctx.kept[0].feature).unsqueeze(0)
             g_weight = torch.sparse_coo_tensor(
-                index, g_weight, readout.shape, check_invariants=False
-            )
+                torch.from_numpy(present).unsqueeze(0), g_weight, readout.shape,
+                is_coalesced=True, check_invariants=False,
+            )  # fmt: skip
         g_adjacency = None if hat is None else torch.from_numpy(g_hat)
         g_parameters: list[Tensor | None] = []
         for layer in g_layers:
@@ -104,10 +107,10 @@ class _BroadcastNetwork(torch.autograd.Function):
 
 
 def _masks(rate: float, layers: tuple[Any, ...], graph: Arrays) -> Array:
-    """The scale of every node after every layer, `(ΣD, N)`: 0 for a share of them."""
+    """Which channels of which node are kept after every layer, see `compiled.network.masks`."""
     if rate == 0:
         return NO_MASK
-    channels = sum(layer[1].shape[0] for layer in layers)
+    lanes = -(-max(layer[1].shape[0] for layer in layers) // LANES) * LANES
     seed = int(torch.randint(1 << 62, (1,), generator=generator()))  # torch's own draws are dearer
-    found: Array = network_loops.masks(seed, rate, channels, graph.values.shape[0])
+    found: Array = network_loops.masks(seed, rate, len(layers), graph.feature.shape[0], lanes)
     return found

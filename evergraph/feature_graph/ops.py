@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn.functional import pad
 
-from evergraph.feature_graph.compiled import activation
+from evergraph.feature_graph.compiled import activation, collect
 from evergraph.feature_graph.compiled import support as loops
+from evergraph.feature_graph.compiled.vector import LANES
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
 
 Layout = tuple[Tensor, Tensor, Tensor]  # ptr, width and offset: see `compiled.support`
@@ -40,7 +42,8 @@ class _Adjacency(Function):
     def forward(ctx: Any, x: Tensor, m: Tensor, *rest: Any) -> Tensor:
         *layout, how = rest
         hat, degree = m.new_empty(m.shape[0], int(layout[2][-1])), torch.zeros_like(m)
-        loops.adjacency(*numpy(x, m, *layout), how, *numpy(hat, degree))
+        given = numpy(x, m, torch.ones_like(x), *layout)
+        loops.adjacency(*given, how, *numpy(hat, degree))
         ctx.how = how
         ctx.save_for_backward(x, m, *layout, degree)
         return hat
@@ -74,10 +77,12 @@ class _Product(Function):
         *layout, z = rest
         ctx.transposed = transposed
         ctx.save_for_backward(hat, *rest)
-        out = z.new_zeros(z.shape[1:] if transposed else (hat.shape[0], *z.shape))
-        loop = loops.adjoint if transposed else loops.product
-        loop(*numpy(hat, *layout, z, out))
-        return out
+        rows = _rows(z)
+        shape = rows.shape[1:] if transposed else (hat.shape[0], *rows.shape)
+        out = np.empty(shape, rows.dtype)
+        loop = collect.adjoint if transposed else collect.product
+        loop(*numpy(hat, *layout), rows, out)
+        return torch.from_numpy(out).mT[..., : z.shape[-2], :].contiguous()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -86,10 +91,17 @@ class _Product(Function):
         if ctx.needs_input_grad[1]:
             g_hat = torch.zeros_like(hat)
             planes, nodes = (z, grad) if ctx.transposed else (grad, z)
-            loops.pair_gradient(*numpy(hat, *layout, planes, nodes, g_hat))
+            collect.pair_gradient(*numpy(hat, *layout), _rows(planes), _rows(nodes), g_hat.numpy())
         if ctx.needs_input_grad[5]:
             gz = _Product.apply(not ctx.transposed, hat, *layout, grad)  # type: ignore[no-untyped-call]
         return None, g_hat, None, None, None, gz
+
+
+def _rows(z: Tensor) -> np.ndarray[Any, Any]:
+    """`(*, C, N)` as rows of channels, `(*, N, L)`: see `compiled.vector`."""
+    channels = z.shape[-2]
+    out: np.ndarray[Any, Any] = pad(z.detach().mT, (0, -channels % LANES)).contiguous().numpy()
+    return out
 
 
 @dataclass(frozen=True)

@@ -80,11 +80,10 @@ class Support:
         return row, self.ptr[item] + step, place
 
     @cached_property
-    def factors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The places in store of left, right and their ratio, `(N,)` each."""
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """The places in store of left and right, `(N,)` each."""
         left = (self.offset[:-1] + self.width.square())[self.item] + self._step
-        size = self.ptr.diff()[self.item]
-        return left, left + size, left + 2 * size
+        return left, left + self.ptr.diff()[self.item]
 
     @cached_property
     def _step(self) -> Tensor:
@@ -138,14 +137,25 @@ def support_mean(support: Support, neighbors: Neighbors, hops: int) -> Tensor:
 
 
 class Arrays(NamedTuple):
-    """A support, the values of x on it and its adjacency, for the compiled loops."""
+    """A support and its adjacency for the compiled loops, one node for all its twins.
+
+    Attributes:
+        feature, ptr: of all nodes, see `Support`.
+        number: `(N,)`, the one of the V distinct nodes that stands for each.
+        start, width, offset: of the distinct nodes, as ptr, width and offset of `Support`.
+        size: `(V,)`, how many nodes each of them stands for.
+        values: `(V,)`, x.
+        hat: what is stored of Â, `(P, E)`; see `compiled.support`.
+    """
 
     feature: Array
     ptr: Array
+    number: Array
+    start: Array
     width: Array
     offset: Array
+    size: Array
     values: Array
-    position: Array
     hat: Array
 
 
@@ -208,12 +218,6 @@ class SupportGraph:
         """Lay out the support and compute Eqs. (4)-(5) on it."""
         if compiled is None:
             compiled = ops.supports(x.values)
-        learned = neighbors.weight is not None and neighbors.weight.requires_grad
-        if compiled and not learned:
-            fixed = fixed_arrays(x, neighbors, hops, normalization)
-            feature, ptr, width, offset, values, position, hat = map(torch.from_numpy, fixed)
-            support = Support(feature, ptr, width, offset, position, x.num_features)
-            return cls(values.unsqueeze(0), support, neighbors, hat, compiled=True)
         support, values = find_support(x, neighbors)
         m = support_mean(support, neighbors, hops)
         if compiled:
@@ -225,10 +229,11 @@ class SupportGraph:
 
     @property
     def arrays(self) -> Arrays:
-        """The same as arrays."""
-        s = self.support
-        parts = (s.feature, *self.layout, self.nodes[0], s.position, self.hat.detach())
-        return Arrays(*(part.numpy() for part in parts))
+        """The same as arrays, every node by itself: twins need not have the same gradient."""
+        s, values = self.support, self.nodes[0]
+        number = torch.arange(values.shape[0])
+        parts = (s.feature, s.ptr, number, *self.layout, torch.ones_like(values), values)
+        return Arrays(*(part.numpy() for part in (*parts, self.hat.detach())))
 
     @property
     def layout(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -239,7 +244,7 @@ class SupportGraph:
     def adjacency(self) -> Tensor:
         """Â as dense matrices, `(B, P, 1, F, F)`, for inspection."""
         support, (row, column, place) = self.support, self.support.block
-        left, right = (support.to_dense(self.hat[:, at]) for at in support.factors[:2])
+        left, right = (support.to_dense(self.hat[:, at]) for at in support.factors)
         inside = support.to_dense(support.inside.to(left.dtype).unsqueeze(0))
         apart = inside.mT != inside  # one of the two in the support of x
         dense = left.unsqueeze(-1) * right.unsqueeze(-2) * apart.unsqueeze(1)
@@ -258,7 +263,7 @@ class SupportGraph:
         if self.compiled:
             return ops.product(self.hat, self.layout, z).flatten(0, 1)
         row, column, place = self.support.block
-        left, right = (self.hat[:, None, at] for at in self.support.factors[:2])
+        left, right = (self.hat[:, None, at] for at in self.support.factors)
         terms = self.hat[:, None, place] * z[:, column]
         out = left * self.support.across(right * z)
         return out.index_add(-1, row, terms).flatten(0, 1)
@@ -269,7 +274,7 @@ class SupportGraph:
         if self.compiled:
             return ops.adjoint(self.hat, self.layout, g)
         row, column, place = self.support.block
-        left, right = (self.hat[:, None, at] for at in self.support.factors[:2])
+        left, right = (self.hat[:, None, at] for at in self.support.factors)
         terms = (self.hat[:, None, place] * g[..., row]).sum(0)
         out = (right * self.support.across(left * g)).sum(0)
         return out.index_add(-1, column, terms)
@@ -284,7 +289,7 @@ def _torch_adjacency(x: Tensor, m: Tensor, support: Support, how: Normalization)
     left, right = (t.expand_as(m) for t in divisors(degree, degree, how))
     stored = m.new_zeros(m.shape[0], int(support.offset[-1]))
     stored = stored.index_copy(-1, place, value / (left[:, row] * right[:, column]))
-    vectors = root / left, root / right, right / left
+    vectors = root / left, root / right
     for at, values in zip(support.factors, vectors, strict=True):
         stored = stored.index_copy(-1, at, values)
     return stored

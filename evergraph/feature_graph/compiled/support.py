@@ -4,11 +4,13 @@ They work on *packed support* arrays. Item b owns the positions `ptr[b]:ptr[b + 
 `width[b]` of them are the support of x, the rest is what only m has. Outside of supp(x) × supp(x)
 the symmetric adjacency is of rank one: `A[i, j] = w[i] w[j]` for i in supp(x) and j in the rest and
 for its mirror, where w is sgnroot(x) or sgnroot(m), and 0 within the rest. So an item with S
-positions, k of them in supp(x), stores `k² + 3 S` numbers of Â = diag(l) A diag(r):
+positions, k of them in supp(x), stores `k² + 2 S` numbers of Â = diag(l) A diag(r):
 
-    Â[i, j] of supp(x), row by row   then   left = l w   then   right = w r   then   l / r
+    Â[i, j] of supp(x), row by row   then   left = l w   then   right = w r
 
-The last ones turn the block into its transpose: A is symmetric.
+Feature nodes of an item with the same x and the same m are *twins*: they have the same rows and
+columns. A fixed graph keeps one of them and how many there are, `size`: on bags of words, where x is
+0 or 1 and m counts neighbors, few are left. `twins` says who stands for whom.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def offsets(ptr, width):
     """Where the adjacency of each item begins among all stored numbers, `(B + 1,)`."""
     out = np.zeros(ptr.shape[0], np.int64)
     for b in range(width.shape[0]):
-        out[b + 1] = out[b] + width[b] * width[b] + 3 * (ptr[b + 1] - ptr[b])
+        out[b + 1] = out[b] + width[b] * width[b] + 2 * (ptr[b + 1] - ptr[b])
     return out
 
 
@@ -110,44 +112,46 @@ def _scales(degree, normalization, left, right):
 
 
 @loop
-def _stored(hat, begin, k, size):
-    """The block `(k, k)` of one item, then left, right and their ratio, `(3, S)`."""
-    middle = begin + k * k
-    vectors = hat[middle : middle + 3 * size].reshape(3, size)
-    return hat[begin:middle].reshape(k, k), vectors[0], vectors[1], vectors[2]
+def stored(hat, begin, k, size):
+    """The block `(k, k)` of one item, then left and right, `(S,)` each."""
+    middle, end = begin + k * k, begin + k * k + size
+    return hat[begin:middle].reshape(k, k), hat[middle:end], hat[end : end + size]
 
 
 @loop
-def _roots(x, m, k, out):
+def _roots(x, m, size, k, out):
     """Fill w; returns the sums of |w| over supp(x) and over the rest."""
     inner, outer = x.dtype.type(0), x.dtype.type(0)
     for i in range(k):
         out[i] = _root(x[i])
-        inner += np.abs(out[i])
+        inner += np.abs(out[i]) * size[i]
     for j in range(k, m.shape[0]):
         out[j] = _root(m[j])
-        outer += np.abs(out[j])
+        outer += np.abs(out[j]) * size[j]
     return inner, outer
 
 
 @loop
-def adjacency(x, m, ptr, width, offset, normalization, hat, degree):
-    """Eqs. (4)-(6) on the support: x `(N,)`, m `(P, N)` into hat `(P, E)`, degree `(P, N)`."""
+def adjacency(x, m, size, ptr, width, offset, normalization, hat, degree):
+    """Eqs. (4)-(6) on the support: x and size `(N,)`, m `(P, N)` into hat `(P, E)`, degree `(P, N)`.
+
+    A node stands for `size` twins.
+    """
     scales = np.empty((2, x.shape[0]), x.dtype)
     for p in range(m.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
-            xb, mb, db = x[n0:n1], m[p, n0:n1], degree[p, n0:n1]
+            xb, mb, db, sb = x[n0:n1], m[p, n0:n1], degree[p, n0:n1], size[n0:n1]
             lb, rb = scales[0, n0:n1], scales[1, n0:n1]
-            block, left, right, ratio = _stored(hat[p], offset[b], k, n1 - n0)
-            inner, outer = _roots(xb, mb, k, left)
+            block, left, right = stored(hat[p], offset[b], k, n1 - n0)
+            inner, outer = _roots(xb, mb, sb, k, left)
             for i in range(k):
                 row, xi, mi = block[i], xb[i], mb[i]
                 total = x.dtype.type(0)
                 for j in range(k):
                     a = xi * mb[j] + mi * xb[j]
                     v = np.sqrt(np.abs(a))
-                    total += v
+                    total += v * sb[j]
                     row[j] = v if a >= 0 else -v
                 db[i] = total + np.abs(left[i]) * outer
             for j in range(k, n1 - n0):
@@ -160,17 +164,17 @@ def adjacency(x, m, ptr, width, offset, normalization, hat, degree):
             for n in range(n1 - n0):
                 right[n] = left[n] * rb[n]
                 left[n] *= lb[n]
-                ratio[n] = lb[n] / rb[n]
 
 
 @loop
 def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx, gm):
     """Gradient of `adjacency`: from grad `(P, E)` into gx `(N,)` and gm `(P, N)`, both zeroed.
 
-    x is 0 beyond its support, and stays 0: it gets no gradient there.
+    x is 0 beyond its support, and stays 0: it gets no gradient there. Nodes have no twins here,
+    which need not have the same gradient.
     """
     half = x.dtype.type(0.5)
-    work = np.empty((5, x.shape[0]), x.dtype)
+    work, ones = np.empty((5, x.shape[0]), x.dtype), np.ones_like(x)
     for p in range(m.shape[0]):
         for b in range(width.shape[0]):
             n0, n1, k = ptr[b], ptr[b + 1], width[b]
@@ -179,12 +183,12 @@ def adjacency_backward(x, m, ptr, width, offset, normalization, degree, grad, gx
             gxb, gmb = gx[n0:n1], gm[p, n0:n1]
             lb, rb, gl, gr = work[0, n0:n1], work[1, n0:n1], work[2, n0:n1], work[3, n0:n1]
             w = work[4, n0:n1]
-            g, g_left, g_right, g_ratio = _stored(grad[p], offset[b], k, size)
-            inner, outer = _roots(xb, mb, k, w)
+            g, g_left, g_right = stored(grad[p], offset[b], k, size)
+            inner, outer = _roots(xb, mb, ones, k, w)
             _scales(db, normalization, lb, rb)
             for n in range(size):
-                gl[n] = g_left[n] * w[n] + g_ratio[n] / rb[n]
-                gr[n] = g_right[n] * w[n] - g_ratio[n] * lb[n] / (rb[n] * rb[n])
+                gl[n] = g_left[n] * w[n]
+                gr[n] = g_right[n] * w[n]
             for i in range(k):
                 for j in range(k):
                     v = _root(xb[i] * mb[j] + mb[i] * xb[j])
@@ -232,120 +236,84 @@ def _to_degrees(degree, normalization, left, right, g_left, g_right):
 
 
 @loop
+def twins(values, m, ptr, width):
+    """Give the nodes of an item that have the same x and m one number.
+
+    Numbers are given item after item, those in supp(x) first. Returns the number of each node `(N,)`,
+    where the numbers of each item begin `(B + 1,)`, how many are in supp(x) `(B,)`, and for each
+    number a node that has it and how many there are, `(V,)` each.
+    """
+    nodes = values.shape[0]
+    key = _keys(values, m)
+    number, example = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    size, start = np.zeros(nodes, values.dtype), np.zeros(ptr.shape[0], np.int64)
+    inside, table, count = np.empty_like(width), np.empty(2, np.int32), 0
+    for b in range(width.shape[0]):
+        middle = ptr[b] + width[b]
+        for first, last in ((ptr[b], middle), (middle, ptr[b + 1])):
+            slots = 2
+            while slots < 2 * (last - first):
+                slots *= 2
+            if slots > table.shape[0]:
+                table = np.empty(slots, np.int32)
+            table[:slots] = -1
+            for i in range(first, last):
+                slot = np.int64(key[i]) & (slots - 1)
+                while table[slot] >= 0 and not _same(values, m, i, example[table[slot]]):
+                    slot = (slot + 1) & (slots - 1)
+                if table[slot] < 0:
+                    table[slot] = count
+                    example[count] = i
+                    count += 1
+                number[i] = table[slot]
+                size[number[i]] += 1
+            if last == middle:
+                inside[b] = count - start[b]
+        start[b + 1] = count
+    return number, start, inside, example[:count].copy(), size[:count].copy()
+
+
+@loop
+def _keys(values, m):
+    """A hash of x and m for every node."""
+    words = values.itemsize // 4
+    out = np.zeros(values.shape[0], np.uint32)
+    for p in range(-1, m.shape[0]):
+        bits = (values if p < 0 else m[p]).view(np.uint32)
+        for w in range(words):
+            for i in range(out.shape[0]):
+                n = np.uint32((out[i] ^ bits[i * words + w]) * np.uint32(0x9E3779B1))
+                out[i] = n ^ (n >> np.uint32(15))
+    return out
+
+
+@loop
+def _same(values, m, i, j):
+    same = values[i] == values[j]
+    for p in range(m.shape[0]):
+        same &= m[p, i] == m[p, j]
+    return same
+
+
+@loop
 def fixed_graph(
     x_indptr, x_indices, x_values, y_indptr, y_indices, y_values, owner, hop, weight, hops,
     components, num_features, normalization,
 ):  # fmt: skip
-    """Layout, mean and adjacency of a batch with fixed edge weights, in one go."""
+    """Layout, mean and adjacency of a batch with fixed edge weights, in one go.
+
+    Returns feature `(N,)` and ptr `(B + 1,)` of all nodes, then the number of each among those
+    without twins, and of these where items begin, width, offset, size, values and hat.
+    """
     found = union_support(x_indptr, x_indices, x_values, y_indptr, y_indices, owner, num_features)
-    feature, ptr, width, offset, values, position = found
+    feature, ptr, width, _, values, position = found
     m = np.zeros((hops * components, feature.shape[0]), x_values.dtype)
     accumulate(position, y_values, y_indptr, owner, hop, weight, hops, components, m)
+    number, start, inside, example, size = twins(values, m, ptr, width)
+    values, offset = values[example], offsets(start, inside)
+    means = np.empty((m.shape[0], example.shape[0]), m.dtype)
+    for p in range(m.shape[0]):
+        means[p] = m[p][example]
     hat = np.empty((m.shape[0], offset[-1]), m.dtype)
-    adjacency(values, m, ptr, width, offset, normalization, hat, np.zeros_like(m))
-    return feature, ptr, width, offset, values, position, hat
-
-
-@loop
-def product(hat, ptr, width, offset, z, out):
-    """out[p, c] += Â_p z_c for every plane p and channel c: z `(C, N)` into out `(P, C, N)`."""
-    given, found = _scratch(z.shape[0], width, z.dtype)
-    for p in range(hat.shape[0]):
-        for b in range(width.shape[0]):
-            n0, n1, k = ptr[b], ptr[b + 1], width[b]
-            block, left, right, _ = _stored(hat[p], offset[b], k, n1 - n0)
-            for c in range(z.shape[0]):
-                given[c, :k] = z[c, n0 : n0 + k]
-            _block_times(block, given, found)
-            for c in range(z.shape[0]):
-                to = out[p, c, n0:n1]
-                for i in range(k):
-                    to[i] += found[c, i]
-                _separable(left, right, k, z[c, n0:n1], to)
-
-
-@loop
-def adjoint(hat, ptr, width, offset, g, out):
-    """out[c] += Σ_p Â_pᵀ g[p, c]: g `(P, C, N)` into out `(C, N)`; the transpose of `product`."""
-    given, found = _scratch(out.shape[0], width, out.dtype)
-    for p in range(hat.shape[0]):
-        for b in range(width.shape[0]):
-            n0, n1, k = ptr[b], ptr[b + 1], width[b]
-            block, left, right, ratio = _stored(hat[p], offset[b], k, n1 - n0)
-            for c in range(out.shape[0]):
-                row, gc = given[c], g[p, c, n0:n1]
-                for i in range(k):
-                    row[i] = gc[i] * ratio[i]
-            _block_times(block, given, found)
-            for c in range(out.shape[0]):
-                to = out[c, n0:n1]
-                for i in range(k):
-                    to[i] += found[c, i] / ratio[i]
-                _separable(right, left, k, g[p, c, n0:n1], to)
-
-
-@loop
-def _scratch(channels, width, dtype):
-    """Room for the channels of the largest block, rounded up to a multiple of four, twice."""
-    most = 1
-    for k in width:
-        most = max(most, k)
-    shape = ((channels + 3) // 4 * 4, most)
-    return np.zeros(shape, dtype), np.zeros(shape, dtype)
-
-
-@loop
-def _block_times(block, z, out):
-    """out[c] = block z[c], two rows and four channels at a time, so that loads are shared."""
-    k = block.shape[0]
-    zero = z.dtype.type(0)
-    for i in range(0, k, 2):
-        other = min(i + 1, k - 1)
-        r0, r1 = block[i], block[other]
-        for c in range(0, z.shape[0], 4):
-            z0, z1, z2, z3 = z[c], z[c + 1], z[c + 2], z[c + 3]
-            a0, a1, a2, a3 = zero, zero, zero, zero
-            b0, b1, b2, b3 = zero, zero, zero, zero
-            for j in range(k):
-                a0 += r0[j] * z0[j]
-                a1 += r0[j] * z1[j]
-                a2 += r0[j] * z2[j]
-                a3 += r0[j] * z3[j]
-                b0 += r1[j] * z0[j]
-                b1 += r1[j] * z1[j]
-                b2 += r1[j] * z2[j]
-                b3 += r1[j] * z3[j]
-            out[c, i], out[c + 1, i], out[c + 2, i], out[c + 3, i] = a0, a1, a2, a3
-            out[c, other], out[c + 1, other], out[c + 2, other], out[c + 3, other] = b0, b1, b2, b3
-
-
-@loop
-def _separable(left, right, k, z, out):
-    """What lies outside of the block, times z, is added to out."""
-    inner, outer = z.dtype.type(0), z.dtype.type(0)
-    for i in range(k):
-        inner += right[i] * z[i]
-    for j in range(k, z.shape[0]):
-        outer += right[j] * z[j]
-    for i in range(k):
-        out[i] += left[i] * outer
-    for j in range(k, z.shape[0]):
-        out[j] += left[j] * inner
-
-
-@loop
-def pair_gradient(hat, ptr, width, offset, g, z, out):
-    """Gradient of `product` with respect to hat: out `(P, E)`, zeroed before."""
-    for p in range(out.shape[0]):
-        for b in range(width.shape[0]):
-            n0, n1, k = ptr[b], ptr[b + 1], width[b]
-            _, left, right, _ = _stored(hat[p], offset[b], k, n1 - n0)
-            block, g_left, g_right, _ = _stored(out[p], offset[b], k, n1 - n0)
-            for c in range(z.shape[0]):
-                gc, zc = g[p, c, n0:n1], z[c, n0:n1]
-                for i in range(k):
-                    row, gi = block[i], gc[i]
-                    for j in range(k):
-                        row[j] += gi * zc[j]
-                _separable(gc, right, k, zc, g_left)
-                _separable(zc, left, k, gc, g_right)
+    adjacency(values, means, size, start, inside, offset, normalization, hat, np.zeros_like(means))
+    return feature, ptr, number, start, inside, offset, size, values, hat
