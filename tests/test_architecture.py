@@ -52,8 +52,11 @@ ORDER = {
         ["embedding"],
     ],
     "feature_graph/compiled": [
-        ["support", "fixed_point"],
-        ["lanes", "activation", "embedding"],
+        ["twins", "fixed_point", "vector"],
+        ["support"],
+        ["collect", "mixing", "readout", "lanes", "activation"],
+        ["norm", "embedding"],
+        ["broadcast"],
         ["network"],
     ],
     "nn": [

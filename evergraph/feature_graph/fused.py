@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from evergraph.feature_graph.compiled import network as network_loops
+from evergraph.feature_graph.compiled.norm import masks
 from evergraph.feature_graph.compiled.vector import LANES
 from evergraph.feature_graph.support import Arrays
 from evergraph.noise import generator
@@ -70,15 +71,15 @@ class _BroadcastNetwork(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         arrays = [t.detach().numpy() for t in parameters]
         layers = tuple(tuple(arrays[i : i + LAYER]) for i in range(0, len(arrays), LAYER))
-        masks, scaling = _masks(network.dropout, layers, graph), 1 / (1 - network.dropout)
+        kept_bits, scaling = _masks(network.dropout, layers, graph), 1 / (1 - network.dropout)
         classifier = readout.detach().numpy()
         settings = network.momentum, network.eps, network.num_nodes, network.training
         logits, *kept = network_loops.forward(
-            graph, layers, masks, scaling, classifier, bias.detach().numpy(), settings,
+            graph, layers, kept_bits, scaling, classifier, bias.detach().numpy(), settings,
             network.centered,
         )  # fmt: skip
         ctx.network, ctx.settings = network, settings
-        ctx.kept = graph, layers, masks, scaling, classifier, *kept
+        ctx.kept = graph, layers, kept_bits, scaling, classifier, *kept
         ctx.save_for_backward(hat, readout, *parameters)
         return torch.from_numpy(logits)
 
@@ -97,7 +98,7 @@ class _BroadcastNetwork(torch.autograd.Function):
         if network.sparse_gradient:
             g_weight = torch.sparse_coo_tensor(
                 torch.from_numpy(present).unsqueeze(0), g_weight, readout.shape,
-                is_coalesced=True, check_invariants=False,
+                check_invariants=False,
             )  # fmt: skip
         g_adjacency = None if hat is None else torch.from_numpy(g_hat)
         g_parameters: list[Tensor | None] = []
@@ -107,10 +108,10 @@ class _BroadcastNetwork(torch.autograd.Function):
 
 
 def _masks(rate: float, layers: tuple[Any, ...], graph: Arrays) -> Array:
-    """Which channels of which node are kept after every layer, see `compiled.network.masks`."""
+    """Which channels of which node are kept after every layer, see `compiled.norm.masks`."""
     if rate == 0:
         return NO_MASK
     lanes = -(-max(layer[1].shape[0] for layer in layers) // LANES) * LANES
     seed = int(torch.randint(1 << 62, (1,), generator=generator()))  # torch's own draws are dearer
-    found: Array = network_loops.masks(seed, rate, len(layers), graph.feature.shape[0], lanes)
+    found: Array = masks(seed, rate, len(layers), graph.feature.shape[0], lanes)
     return found

@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -10,6 +11,8 @@ from torch.nn.functional import cross_entropy
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
 from evergraph.feature_graph import Packed, feature_graph
+from evergraph.feature_graph import fused as fused_module
+from evergraph.feature_graph.build import fixed_support
 from evergraph.feature_graph.equations import NORMALIZATIONS
 from evergraph.nn import FGN, blocks
 from evergraph.stream import node_continuum
@@ -22,6 +25,13 @@ OPTIONS = {
     "small gain": {"gain": 0.1},
     "three layers": {"channels": (2, 3, 4)},
     "attention": {"attention": "softmax"},
+    "attention, concatenated": {"attention": "softmax", "concatenate": True},
+    "many channels": {"channels": (18, 33), "concatenate": True},
+    "one layer": {"channels": (3,)},
+    "many outputs": {"num_outputs": 35},
+    "dropout": {"dropout": 0.4},
+    "dropout, concatenated": {"dropout": 0.4, "concatenate": True, "channels": (3, 18, 4)},
+    "dropout, attention": {"dropout": 0.4, "attention": "softmax"},
 }
 
 
@@ -59,20 +69,36 @@ def logits_and_gradients(model, logits, target):
     return {"logits": logits, **dict(zip(names, found, strict=True)), **dict(model.named_buffers())}
 
 
+def as_dropout(masks, graph, items):
+    """The masks of the compiled path as functions for dense features, layer by layer."""
+    item = np.repeat(np.arange(items), np.diff(graph.ptr))
+    for bits in masks:
+        dense = torch.zeros(items, bits.shape[1] * 16, FEATURES, dtype=torch.float64)
+        kept = (bits[..., None] >> np.arange(16) & 1).reshape(len(bits), -1)
+        dense[item, :, graph.feature] = torch.from_numpy(kept).double()
+        assert 0.3 < 1 - kept.mean() < 0.5
+        yield lambda y, rate, kept=dense: y * kept[:, : y.shape[1]] / (1 - rate)
+
+
 def compare(batch, training, monkeypatch, **settings):
     torch.manual_seed(1)
-    fused = FGN(FEATURES, 3, **{"channels": (3, 4), **settings}).double().train(training)
+    values = {"num_outputs": 3, "channels": (3, 4), **settings}
+    fused = FGN(FEATURES, **values).double().train(training)
     with torch.no_grad():
         for tensor in fused.state_dict().values():
             tensor.copy_(torch.rand_like(tensor) + 0.2)
     readable = copy.deepcopy(fused)
     calls, original = [], blocks.broadcast_network
+    drawn, draw = [], fused_module._masks
     with monkeypatch.context() as patch:
-        patch.setattr(blocks, "broadcast_network", lambda *a: calls.append(1) or original(*a))
+        patch.setattr(blocks, "broadcast_network", lambda *a: calls.append(a[1]) or original(*a))
+        patch.setattr(fused_module, "_masks", lambda *a: drawn.append(draw(*a)) or drawn[-1])
         found = logits_and_gradients(fused, fused(batch), batch.target)
-    assert calls == [1]  # the compiled path was taken
+    (graph,) = calls  # the compiled path was taken
+    dropped = iter(as_dropout(drawn[0], graph, len(batch)))
     with monkeypatch.context() as patch:
         patch.setattr("evergraph.feature_graph.ops.supports", lambda *tensors: False)
+        patch.setattr(blocks, "dropout", lambda y, rate: next(dropped)(y, rate))
         expected = logits_and_gradients(readable, by_the_layers(readable, batch), batch.target)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -100,3 +126,10 @@ def test_diffusion_weights_and_batches_of_one(data, monkeypatch):
     batch = next(iter(stream))
     compare(batch, True, monkeypatch, hops=2)
     compare(next(iter(batch)), True, monkeypatch, hops=2)
+
+
+def test_feature_nodes_that_are_alike_are_computed_once(data):
+    batch = next(iter(node_continuum(data, scenario="data")))
+    graph = fixed_support(batch.x, batch.neighbors, 1, "symmetric", torch.float64)
+    assert len(graph.values) < 0.5 * len(graph.feature)
+    assert graph.size.sum() == len(graph.feature)

@@ -68,7 +68,7 @@ def product(hat, ptr, width, offset, z, out):
 
 @loop
 def adjoint(hat, ptr, width, offset, g, out):
-    """out = Σ_p Â_pᵀ g[p]: g `(P, N, L)` into out `(N, L)`; the transpose of `product`."""
+    """Fill out = Σ_p Â_pᵀ g[p]: g `(P, N, L)` into out `(N, L)`; the transpose of `product`."""
     out[:] = 0
     found = np.empty_like(out)
     for p in range(hat.shape[0]):

@@ -11,48 +11,53 @@ AHEAD = 16  # nodes between one that is worked on and one that is fetched into t
 
 
 @loop
-def readout(z, at, feature, ptr, weight, bias, absent, centered):
-    """Σ_i Σ_c z[at[i], c] weight[feature[i], c] + bias for every item: `(B, K)`.
+def base_logits(weight, bias, absent, centered, items):
+    """What all items share, `(B, K)`: the bias, and absent · Σ_f weight[f] if not centered.
 
-    z `(M, L)` are nodes less the value of absent ones; if not centered, absent · Σ_f weight[f] comes
-    back. The sums are returned too.
+    The sums `(C, K)` are returned too.
     """
-    _, channels, outputs = weight.shape
-    column = np.zeros((channels, outputs), z.dtype)
+    channels, outputs = weight.shape[1:]
+    column = np.zeros((channels, outputs), weight.dtype)
     if not centered:
-        column = weight.sum(0)
-    level = bias.copy()
-    for c in range(channels):
-        for k in range(outputs):
-            level[k] += absent[c] * column[c, k]
-    out = np.empty((ptr.shape[0] - 1, outputs), z.dtype)
-    flat, found = weight.reshape(-1), np.empty((1, LANES), z.dtype)
-    for b in range(ptr.shape[0] - 1):
-        for v in range(0, outputs, LANES):
-            count = min(LANES, outputs - v)
-            sums = _item_readout(z, at, feature, ptr[b], ptr[b + 1], flat, channels, outputs, v)
-            store(found, 0, 0, sums)
-            for k in range(count):
-                out[b, v + k] = level[v + k] + found[0, k]
+        flat, rows = column.reshape(-1), weight.reshape(weight.shape[0], -1)
+        for f in range(rows.shape[0]):
+            row = rows[f]
+            for j in range(row.shape[0]):
+                flat[j] += row[j]
+    out = np.empty((items, outputs), weight.dtype)
+    for k in range(outputs):
+        level = bias[k]
+        for c in range(channels):
+            level += absent[c] * column[c, k]
+        out[:, k] = level
     return out, column
 
 
 @loop
-def _item_readout(z, at, feature, first, last, flat, channels, outputs, v):
-    """The lanes from v on of what an item adds up to, two nodes at a time."""
-    even, odd = splat(z, 0), splat(z, 0)
-    count, size = min(LANES, outputs - v), channels * outputs
-    for i in range(first, last - 1, 2):
-        one, other = at[i], at[i + 1]
-        here, there = feature[i] * size + v, feature[i + 1] * size + v
-        for c in range(channels):
-            even += z[one, c] * load_first(flat, here + c * outputs, count)
-            odd += z[other, c] * load_first(flat, there + c * outputs, count)
-    if (last - first) % 2:
-        one, here = at[last - 1], feature[last - 1] * size + v
-        for c in range(channels):
-            even += z[one, c] * load_first(flat, here + c * outputs, count)
-    return even + odd
+def readout(z, at, shift, feature, first, last, weight, out):
+    """Add Σ_i Σ_c z[at[i] - shift, c] weight[feature[i], c] of an item to its logits `(K,)`.
+
+    z are nodes less the value of absent ones. Two at a time: sums do not wait for each other.
+    """
+    _, channels, outputs = weight.shape
+    flat, found = weight.reshape(-1), np.empty((1, LANES), z.dtype)
+    pairs, size = last - (last - first) % 2, channels * outputs
+    for v in range(0, outputs, LANES):
+        count = min(LANES, outputs - v)
+        even, odd = splat(z, 0), splat(z, 0)
+        for i in range(first, pairs, 2):
+            one, other = at[i] - shift, at[i + 1] - shift
+            here, there = feature[i] * size + v, feature[i + 1] * size + v
+            for c in range(channels):
+                even += z[one, c] * load_first(flat, here + c * outputs, count)
+                odd += z[other, c] * load_first(flat, there + c * outputs, count)
+        for i in range(pairs, last):
+            here = feature[i] * size + v
+            for c in range(channels):
+                even += z[at[i] - shift, c] * load_first(flat, here + c * outputs, count)
+        store(found, 0, 0, even + odd)
+        for k in range(count):
+            out[v + k] += found[0, k]
 
 
 @loop
@@ -71,11 +76,12 @@ def by_feature(feature, num_features):
 
 
 @loop
-def readout_backward(z, at, feature, ptr, weight, absent, column, g, centered, sparse):
+def readout_backward(z, at, feature, ptr, weight, absent, column, g, head):
     """Gradients of `readout` to z, absent, weight and bias; and which rows of weight, if sparse.
 
     Feature by feature, so that a row of weights and its gradient stay in the cache.
     """
+    centered, sparse = head
     num_features, channels, outputs = weight.shape
     gz, g_absent = np.zeros_like(z), np.zeros_like(absent)
     g_bias, common = np.zeros(outputs, z.dtype), np.zeros((channels, outputs), z.dtype)

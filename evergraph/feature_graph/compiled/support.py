@@ -9,8 +9,8 @@ positions, k of them in supp(x), stores `k² + 2 S` numbers of Â = diag(l) A di
     Â[i, j] of supp(x), row by row   then   left = l w   then   right = w r
 
 Feature nodes of an item with the same x and the same m are *twins*: they have the same rows and
-columns. A fixed graph keeps one of them and how many there are, `size`: on bags of words, where x is
-0 or 1 and m counts neighbors, few are left. `twins` says who stands for whom.
+columns. A fixed graph keeps one of them and how many there are, `size`: on bags of words, where x
+is 0 or 1 and m counts neighbors, few are left. `twins` says who stands for whom.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from evergraph.feature_graph.compiled import loop
+from evergraph.feature_graph.compiled.twins import twins
 
 
 @loop
@@ -133,9 +134,9 @@ def _roots(x, m, size, k, out):
 
 @loop
 def adjacency(x, m, size, ptr, width, offset, normalization, hat, degree):
-    """Eqs. (4)-(6) on the support: x and size `(N,)`, m `(P, N)` into hat `(P, E)`, degree `(P, N)`.
+    """Eqs. (4)-(6) on the support: x and size `(N,)`, m `(P, N)` into hat `(P, E)`.
 
-    A node stands for `size` twins.
+    A node stands for `size` twins. Fills degree `(P, N)`.
     """
     scales = np.empty((2, x.shape[0]), x.dtype)
     for p in range(m.shape[0]):
@@ -233,66 +234,6 @@ def _to_degrees(degree, normalization, left, right, g_left, g_right):
             g_left[i] = -g_right[i] * right[i] * right[i]
         else:
             g_left[i] = -half * (g_left[i] + g_right[i]) * left[i] / degree[i]
-
-
-@loop
-def twins(values, m, ptr, width):
-    """Give the nodes of an item that have the same x and m one number.
-
-    Numbers are given item after item, those in supp(x) first. Returns the number of each node `(N,)`,
-    where the numbers of each item begin `(B + 1,)`, how many are in supp(x) `(B,)`, and for each
-    number a node that has it and how many there are, `(V,)` each.
-    """
-    nodes = values.shape[0]
-    key = _keys(values, m)
-    number, example = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
-    size, start = np.zeros(nodes, values.dtype), np.zeros(ptr.shape[0], np.int64)
-    inside, table, count = np.empty_like(width), np.empty(2, np.int32), 0
-    for b in range(width.shape[0]):
-        middle = ptr[b] + width[b]
-        for first, last in ((ptr[b], middle), (middle, ptr[b + 1])):
-            slots = 2
-            while slots < 2 * (last - first):
-                slots *= 2
-            if slots > table.shape[0]:
-                table = np.empty(slots, np.int32)
-            table[:slots] = -1
-            for i in range(first, last):
-                slot = np.int64(key[i]) & (slots - 1)
-                while table[slot] >= 0 and not _same(values, m, i, example[table[slot]]):
-                    slot = (slot + 1) & (slots - 1)
-                if table[slot] < 0:
-                    table[slot] = count
-                    example[count] = i
-                    count += 1
-                number[i] = table[slot]
-                size[number[i]] += 1
-            if last == middle:
-                inside[b] = count - start[b]
-        start[b + 1] = count
-    return number, start, inside, example[:count].copy(), size[:count].copy()
-
-
-@loop
-def _keys(values, m):
-    """A hash of x and m for every node."""
-    words = values.itemsize // 4
-    out = np.zeros(values.shape[0], np.uint32)
-    for p in range(-1, m.shape[0]):
-        bits = (values if p < 0 else m[p]).view(np.uint32)
-        for w in range(words):
-            for i in range(out.shape[0]):
-                n = np.uint32((out[i] ^ bits[i * words + w]) * np.uint32(0x9E3779B1))
-                out[i] = n ^ (n >> np.uint32(15))
-    return out
-
-
-@loop
-def _same(values, m, i, j):
-    same = values[i] == values[j]
-    for p in range(m.shape[0]):
-        same &= m[p, i] == m[p, j]
-    return same
 
 
 @loop

@@ -1,20 +1,22 @@
 """Sixteen numbers as one value in compiled loops, so that they stay in registers.
 
-Channels of a feature node lie side by side, padded to a multiple of `LANES`. What LLVM would have to
-prove about arrays before it may use vector instructions (that they do not overlap, that loops are
-long) is so by construction.
+Channels of a feature node lie side by side, padded to a multiple of `LANES`. What LLVM would have
+to prove about arrays before it may use vector instructions (that they do not overlap, that loops
+are long) is so by construction.
 """
 
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, extending, types
 from numba.core.datamodel import models
-from numba.core.extending import intrinsic, overload, register_model
+from numba.core.extending import overload, register_model
 from numba.np.arrayobj import make_array
 
+intrinsic: Any = extending.intrinsic  # the context that it adds is not for callers
 LANES = 16
 FLAGS = ("reassoc", "contract", "arcp", "nsz")
 
@@ -32,7 +34,7 @@ def _vector_type(dtype):
 
 
 @register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):
+class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, dmm, fe_type):
         super().__init__(dmm, fe_type, _vector_type(fe_type.dtype))
 
