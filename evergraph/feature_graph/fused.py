@@ -89,7 +89,7 @@ class _BroadcastNetwork(torch.autograd.Function):
         network: Network = ctx.network
         g = grads[0].contiguous().numpy()
         g_hat = np.zeros((0, 0) if hat is None else hat.shape, g.dtype)
-        g_layers = tuple(tuple(np.zeros_like(a) for a in layer[:3]) for layer in ctx.kept[1])
+        g_layers = tuple(tuple(np.empty_like(a) for a in layer[:3]) for layer in ctx.kept[1])
         head = network.centered, network.sparse_gradient
         g_readout, g_bias, present = network_loops.backward(
             *ctx.kept, g, ctx.settings, head, g_hat, g_layers

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from evergraph.feature_graph.compiled import loop
-from evergraph.feature_graph.compiled.vector import LANES, load, load_first, prefetch, splat, store
+from evergraph.feature_graph.compiled.vector import (
+    LANES,
+    load,
+    load_first,
+    prefetch,
+    splat,
+    store,
+    store_at,
+)
 
 AHEAD = 16  # nodes between one that is worked on and one that is fetched into the cache
 
@@ -84,7 +92,10 @@ def readout_backward(z, at, feature, ptr, weight, absent, column, g, head):
     centered, sparse = head
     num_features, channels, outputs = weight.shape
     gz, g_absent = np.zeros_like(z), np.zeros_like(absent)
-    g_bias, common = np.zeros(outputs, z.dtype), np.zeros((channels, outputs), z.dtype)
+    wide = -(-outputs // LANES) * LANES
+    given = np.zeros((g.shape[0], wide), z.dtype)
+    given[:, :outputs] = g
+    g_bias, common = np.zeros(wide, z.dtype), np.zeros((channels, wide), z.dtype)
     for b in range(g.shape[0]):
         for k in range(outputs):
             g_bias[k] += g[b, k]
@@ -97,52 +108,75 @@ def readout_backward(z, at, feature, ptr, weight, absent, column, g, head):
     for b in range(g.shape[0]):
         item[ptr[b] : ptr[b + 1]] = b
     order, begin = by_feature(feature, num_features)
-    most = min(feature.shape[0], num_features) if sparse else num_features
-    gw, present = np.empty((most, channels, outputs), z.dtype), np.empty(most, np.int64)
-    row, found = np.zeros((outputs, z.shape[1]), z.dtype), np.empty((outputs, z.shape[1]), z.dtype)
-    rows = 0
+    most, size = min(feature.shape[0], num_features) if sparse else num_features, channels * outputs
+    gw, present = np.empty(most * size + LANES, z.dtype), np.empty(most, np.int64)
+    row, found = np.zeros((outputs, z.shape[1]), z.dtype), np.empty_like(common)
+    plain, rows = np.zeros((-(-size // LANES), LANES), z.dtype), 0
+    plain.reshape(-1)[:size] = common[:, :outputs].copy().reshape(-1)
     for f in range(num_features):
-        there = begin[f + 1] > begin[f]
-        if sparse and not there:
-            continue
-        used, into = weight[f], gw[rows]
-        present[rows] = f
-        rows += 1
-        found[:] = 0
-        if there:
+        if begin[f + 1] > begin[f]:
             for k in range(outputs):
                 for c in range(channels):
-                    row[k, c] = used[c, k]
-            _feature_backward(z, at, order, begin[f], begin[f + 1], item, g, row, found, gz)
-        for k in range(outputs):
-            for c in range(channels):
-                into[c, k] = common[c, k] + found[k, c]
-    return gz, g_absent, gw[:rows], g_bias, present[:rows]
+                    row[k, c] = weight[f, c, k]
+            _copy(common, found)
+            first, last = begin[f], begin[f + 1]
+            _feature_backward(z, at, order, first, last, item, given, channels, row, found, gz)
+            _put(found, outputs, gw, rows * size)
+        elif sparse:
+            continue
+        else:
+            _put(plain, LANES, gw, rows * size)
+        present[rows] = f
+        rows += 1
+    g_weight = gw[: rows * size].reshape(rows, channels, outputs)
+    return gz, g_absent, g_weight, g_bias[:outputs].copy(), present[:rows]
 
 
 @loop
-def _feature_backward(z, at, order, first, last, item, g, row, found, gz):
+def _copy(source, out):
+    for v in range(0, out.shape[1], LANES):
+        for c in range(out.shape[0]):
+            store(out, c, v, load(source, c, v))
+
+
+@loop
+def _put(found, outputs, out, start):
+    """Write the first columns of found, row after row; up to LANES numbers behind are lost."""
+    for c in range(found.shape[0]):
+        for v in range(0, found.shape[1], LANES):
+            store_at(out, start + c * outputs + v, load(found, c, v))
+
+
+@loop
+def _feature_backward(z, at, order, first, last, item, g, channels, row, found, gz):
     """What the nodes of a feature add to their own gradients and to its weights', two at a time."""
-    even = last - (last - first) % 2
-    for v in range(0, z.shape[1], LANES):
-        for e in range(first, even, 2):
+    even, outputs = last - (last - first) % 2, row.shape[0]
+    for e in range(first, even, 2):
+        i, j = order[e], order[e + 1]
+        here, there, b, d = at[i], at[j], item[i], item[j]
+        for v in range(0, z.shape[1], LANES):
             for ahead in range(e + AHEAD, min(e + AHEAD + 2, order.shape[0])):
                 prefetch(z, at[order[ahead]], v)
                 prefetch(gz, at[order[ahead]], v)
-            i, j = order[e], order[e + 1]
-            here, there, b, d = at[i], at[j], item[i], item[j]
-            z0, z1, g0, g1 = load(z, here, v), load(z, there, v), splat(z, 0), splat(z, 0)
-            for k in range(g.shape[1]):
+            g0, g1 = splat(z, 0), splat(z, 0)
+            for k in range(outputs):
                 w = load(row, k, v)
                 g0 += g[b, k] * w
                 g1 += g[d, k] * w
-                store(found, k, v, load(found, k, v) + (g[b, k] * z0 + g[d, k] * z1))
             store(gz, here, v, load(gz, here, v) + g0)
             store(gz, there, v, load(gz, there, v) + g1)
-        for e in range(even, last):
-            n, b = at[order[e]], item[order[e]]
-            z0, g0 = load(z, n, v), load(gz, n, v)
-            for k in range(g.shape[1]):
+        for v in range(0, g.shape[1], LANES):
+            g0, g1 = load(g, b, v), load(g, d, v)
+            for c in range(channels):
+                store(found, c, v, load(found, c, v) + (z[here, c] * g0 + z[there, c] * g1))
+    for e in range(even, last):
+        n, b = at[order[e]], item[order[e]]
+        for v in range(0, z.shape[1], LANES):
+            g0 = load(gz, n, v)
+            for k in range(outputs):
                 g0 += g[b, k] * load(row, k, v)
-                store(found, k, v, load(found, k, v) + g[b, k] * z0)
             store(gz, n, v, g0)
+        for v in range(0, g.shape[1], LANES):
+            g0 = load(g, b, v)
+            for c in range(channels):
+                store(found, c, v, load(found, c, v) + z[n, c] * g0)

@@ -81,6 +81,20 @@ def store(typingctx, array, row, column, lanes):
 
 
 @intrinsic
+def store_at(typingctx, array, start, lanes):
+    """`array[start : start + LANES] = lanes`, of an array with one dimension."""
+    sig = types.void(array, types.intp, lanes)
+
+    def codegen(context, builder, signature, args):
+        kind = signature.args[0]
+        place = _pointer(context, builder, kind, args[0], args[1:2], args[2].type)
+        builder.store(args[2], place, align=kind.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return sig, codegen
+
+
+@intrinsic
 def load_first(typingctx, array, start, count):
     """`array[start : start + count]` of at most `LANES` numbers, then zeros."""
     sig = Lanes(array.dtype)(array, types.intp, types.intp)
@@ -89,7 +103,6 @@ def load_first(typingctx, array, start, count):
         kind = signature.args[0]
         vector = _vector_type(kind.dtype)
         place = _pointer(context, builder, kind, args[0], args[1:2], vector)
-        place = builder.bitcast(place, vector.as_pointer())
         count = builder.trunc(args[2], cgutils.int32_t)
         steps = ir.Constant(ir.VectorType(cgutils.int32_t, LANES), list(range(LANES)))
         mask = builder.icmp_signed("<", steps, _splat(builder, count))
