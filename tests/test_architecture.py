@@ -129,7 +129,7 @@ ORDER = {
         ["jobs"],
         ["writer", "bodies", "commit"],
         ["service"],
-        ["answers", "metrics"],
+        ["answers", "metrics", "pages", "proof"],
         ["api"],
         ["app"],
         ["demo", "server"],

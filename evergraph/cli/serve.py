@@ -54,7 +54,7 @@ def serve(
     described at /docs of the address that is printed.
     """
     with complaints(), ExitStack() as stack:
-        for module in ("fastapi", "uvicorn", "prometheus_client"):
+        for module in ("fastapi", "uvicorn", "prometheus_client", "plotly"):
             require(module, "serve")
         from evergraph.serve.guard import read_token
         from evergraph.serve.server import Address, Server, log_to_stderr
@@ -83,7 +83,7 @@ def _greet(url: str, guarded: bool) -> None:
     """Print the address, and the first three requests."""
     token = ' -H "Authorization: Bearer $TOKEN"' if guarded else ""
     node, label = '{"type": "node", "id": "ann", "age": 31}', '{"id": "ann", "label": "editor"}'
-    typer.echo(f"evergraph serves on {url} (the interface: {url}/docs)")
+    typer.echo(f"evergraph serves on {url} (the live page; the interface: {url}/docs)")
     typer.echo(f"  curl{token} {url}/events -d '{node}'")
     typer.echo(f"  curl{token} {url}/label -d '{label}'")
     typer.echo(f"""  curl{token} {url}/predict -d '{{"ids": ["ann"]}}'""")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,10 @@ class Contents:
     def classes(self) -> dict[str, int]:
         """How many nodes have each label, by name."""
         return dict(sorted(self._nodes.classes.items()))
+
+    def newest(self, count: int) -> list[Id]:
+        """The ids of the nodes that came last, the last one first."""
+        return list(islice(reversed(self._nodes.slot_of), count))
 
     @property
     def nbytes(self) -> int:

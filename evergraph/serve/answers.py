@@ -16,7 +16,7 @@ from evergraph.model.predictions import answers, explanation
 from evergraph.serve.limits import RefusedError
 from evergraph.serve.service import Service
 
-KEYS = ("ids", "nodes", "edges", "coverage")
+KEYS = ("ids", "nodes", "edges", "coverage", "remember")
 NEIGHBORS = 100  # that a node is answered with
 PARTS = 50  # of an explanation; the rest is summed
 
@@ -30,7 +30,10 @@ def node_id(value: object) -> Id:
 
 
 def predict(service: Service, question: Mapping[str, Any]) -> dict[str, Any]:
-    """What nodes are; those with an id and without a label are remembered until it comes."""
+    """What nodes are; those with an id and without a label are remembered until it comes.
+
+    A question with `remember: false` leaves no trace: it is not scored and not counted.
+    """
     nodes, edges, coverage = _checked(service, question)
     shown = service.need_shown()
     view = shown.view
@@ -47,9 +50,10 @@ def predict(service: Service, question: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         raise RefusedError(422, str(error)) from None
     done = {node for node, label in zip(new, labels, strict=True) if label is not None}
-    named = _named(question)
-    service.remember({one.id: one.label for one, _ in found if one.id in named - done})
-    service.monitor.predicted((one.novelty for one, _ in found), position)
+    if question.get("remember", True):
+        named = _named(question)
+        service.remember({one.id: one.label for one, _ in found if one.id in named - done})
+        service.monitor.predicted((one.novelty for one, _ in found), position)
     classes = view.solution.classes
     return {
         "version": shown.version,
@@ -95,6 +99,9 @@ def _checked(service: Service, question: Mapping[str, Any]) -> tuple[list[Any], 
     coverage = question.get("coverage", 0.9)
     if isinstance(coverage, bool) or not isinstance(coverage, int | float):
         raise RefusedError(422, f"coverage must be a number, got {shorten(coverage)}")
+    remember = question.get("remember", True)
+    if not isinstance(remember, bool):
+        raise RefusedError(422, f"remember must be true or false, got {shorten(remember)}")
     given = [node_id(one) for one in ids] if ids is not None else nodes
     return given or [], edges or None, float(coverage)
 

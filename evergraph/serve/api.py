@@ -17,6 +17,7 @@ from evergraph.serve import answers
 from evergraph.serve.bodies import blocks, json_object
 from evergraph.serve.jobs import Job, Progress, Refusals, new_hash, read_block
 from evergraph.serve.limits import RefusedError
+from evergraph.serve.proof import Proof
 from evergraph.serve.service import Service
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class Api:
     def __init__(self, service: Service, stopping: Callable[[], bool]) -> None:
         self.service, self.limits, self._stopping = service, service.limits, stopping
         self.pool = ThreadPoolExecutor(READERS, "reader")
+        self._proof = Proof(service)
         self._pending = self._streams = 0
         self._stats: dict[str, Any] | None = None
 
@@ -156,6 +158,11 @@ class Api:
         ready = self.service.writer.alive
         shown = {name: state[name] for name in ("model", "position", "version")}
         return JSONResponse({"ready": ready, **shown}, 200 if ready else 503)
+
+    async def retrain(self) -> JSONResponse:
+        """Train again from scratch, and compare: equal digests mean equal answers."""
+        made = asyncio.ensure_future(asyncio.to_thread(self._proof.retrain))
+        return JSONResponse(await self._in_time(made))
 
     async def stats(self) -> JSONResponse:
         """Give what /stream sends, once."""

@@ -19,6 +19,7 @@ from evergraph.serve.api import Api
 from evergraph.serve.guard import LOG, Guard
 from evergraph.serve.limits import RefusedError
 from evergraph.serve.metrics import Metrics
+from evergraph.serve.pages import add_page
 from evergraph.serve.reference import EVENTS, KEY, LABEL, QUESTION, body, page
 from evergraph.serve.service import Service
 
@@ -86,6 +87,8 @@ def create_app(
     app.get("/ready")(api.ready)
     app.get("/stats")(api.stats)
     app.get("/stream")(api.stream)
+    app.post("/retrain")(api.retrain)
+    add_page(app)
 
     @app.get("/metrics")
     async def metrics_page() -> Response:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from evergraph.datasets import load
 from evergraph.datasets.objects import dataset_tables
 from evergraph.graph.ids import key
-from evergraph.serve.client import Client
+from evergraph.serve.client import Client, RefusedEventsError
 
 LATE = 30  # nodes that come before a label is told
 TICK = 0.1  # seconds between requests
@@ -64,7 +65,8 @@ def play(
     with Client(url, token, cafile=None if cafile is None else str(cafile)) as client:
         for part in _due(chapters, rate, start, stop):
             events = [event for chapter in part for event in chapter]
-            client.learn([schema, *events] if not sent else events)
+            with suppress(RefusedEventsError):  # about what was forgotten on the page
+                client.learn([schema, *events] if not sent else events)
             sent += len(events)
             new = [event["id"] for event in events if event["type"] == "node"]
             if new and client.inspect()["version"] is not None:

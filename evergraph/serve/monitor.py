@@ -17,6 +17,7 @@ from evergraph.model.record import Scored, count_pairs
 WINDOW = 1000  # scored labels, novelties and latencies of the recent past
 SECONDS = 10  # over which events per second are counted
 POINTS = 600  # of the curves that a page draws at once
+PROOFS = 60  # retrainings that a page draws
 SHOWN = 30  # classes in the confusion matrix, the most frequent ones
 POINT = ("time", "position", "events_per_second", "memory_bytes")  # of a point, see `point`
 
@@ -40,6 +41,7 @@ class Monitor:
         self._arrived: deque[tuple[float, int]] = deque()
         self._drift, self._strange = Drift(), Drift()
         self._alarms: deque[dict[str, Any]] = deque(maxlen=20)
+        self._proofs: deque[dict[str, Any]] = deque(maxlen=PROOFS)
 
     def start(self, right: int, seen: int, confusion: Mapping[str, Mapping[str, int]]) -> None:
         """Take over the record of a model, as it is in the store."""
@@ -85,6 +87,11 @@ class Monitor:
         with self._lock:
             self._latency[kind].append(seconds)
 
+    def proved(self, proof: Mapping[str, Any]) -> None:
+        """Keep what a retraining from scratch gave."""
+        with self._lock:
+            self._proofs.append(dict(proof))
+
     def stats(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """All that a page shows, with the state of the service."""
         with self._lock:
@@ -101,6 +108,7 @@ class Monitor:
                 "confusion": self._matrix(),
                 "novelty": {"mean": _mean(self._novelty), "alarms": self._strange.alarms},
                 "drift": {"alarms": self._drift.alarms, "last": list(self._alarms)},
+                "proofs": list(self._proofs),
             }
 
     def point(self, stats: Mapping[str, Any]) -> None:

@@ -52,6 +52,7 @@ QUESTION: Mapping[str, Any] = {
         "nodes": {"type": "array", "items": {"type": "object"}},
         "edges": {"type": "array", "items": _EDGE},
         "coverage": {"type": "number", "default": 0.9},
+        "remember": {"type": "boolean", "default": True},
     },
     "example": {"ids": ["ann"]},
 }

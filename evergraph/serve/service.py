@@ -31,6 +31,7 @@ from evergraph.serve.monitor import Monitor
 from evergraph.serve.writer import Writer
 
 GROWTH = (64, 256, 1024, 4096, 16384)  # nodes at which a model that began empty is refitted
+NEWEST = 8  # nodes that a page offers
 REMEMBERED = 10_000  # predictions that wait to be stored
 
 
@@ -282,12 +283,15 @@ class Service:
     def state(self) -> dict[str, Any]:
         """What the monitor does not know: sizes, classes, versions."""
         model, shown = self.model, self.shown
-        found: dict[str, Any] = {"position": 0, "nodes": 0, "edges": 0, "classes": {}}
+        found: dict[str, Any] = {
+            "position": 0, "nodes": 0, "edges": 0, "classes": {}, "newest": []
+        }  # fmt: skip
         if model is not None:
             state = model.state
             with state.lock:
                 sizes = state.position, len(state.graph), state.graph.num_edges
-                found = dict(zip(found, (*sizes, state.graph.classes), strict=True))
+                parts = *sizes, state.graph.classes, state.graph.newest(NEWEST)
+                found = dict(zip(found, parts, strict=True))
         right, tested = (0, 0) if shown is None else shown.view.solution.held_out
         accuracy = right / tested if tested else None
         return {
