@@ -23,7 +23,7 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "default-src 'self'; script-src 'self'; object-src 'none'; img-src 'self' data:; "
         "style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     ),

@@ -11,7 +11,12 @@ from fastapi.responses import FileResponse, Response
 from evergraph.serve.limits import RefusedError
 
 FOLDER = Path(__file__).parent / "page"
-KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 SCRIPT = "plotly.min.js"
 
 
@@ -33,8 +38,7 @@ def add_page(app: FastAPI) -> None:
         if path is None:
             raise RefusedError(404, "there is no such file")
         age = "max-age=86400" if name == SCRIPT else "no-cache"
-        headers = {"cache-control": age}
-        return FileResponse(path, headers=headers, media_type=f"{KINDS[path.suffix]}; charset=utf-8")
+        return FileResponse(path, headers={"cache-control": age}, media_type=KINDS[path.suffix])
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:

@@ -30,12 +30,20 @@ async function ask(path, options = {}) {
   throw new Refused(answer.status, found.error ?? `the service answers ${answer.status}`);
 }
 
-const json = async (path, options) => (await ask(path, options)).json();
-// Dots alone would be taken for folders by the browser, even as %2E: they have no path.
-const path = (id) => encodeURIComponent(id);
+/** Integers that JavaScript cannot hold stay text: ids may have 19 digits. */
+const exact = (_, value, context) =>
+  Number.isInteger(value) && !Number.isSafeInteger(value) && context ? context.source : value;
+const parse = (text) => JSON.parse(text, exact);
+const json = async (path, options) => parse(await (await ask(path, options)).text());
 
-export const node = (id) => json(`/nodes/${path(id)}`);
-export const explain = (id) => json(`/explain/${path(id)}`);
+function path(id) {
+  // a browser takes dots alone for folders, even as %2E
+  if (/^\.\.?$/.test(id)) throw new Refused(0, "a browser cannot ask for this id: use curl --path-as-is");
+  return encodeURIComponent(id);
+}
+
+export const node = async (id) => json(`/nodes/${path(id)}`);
+export const explain = async (id) => json(`/explain/${path(id)}`);
 export const forget = (id) => json(`/nodes/${path(id)}`, { method: "DELETE" });
 export const retrain = () => json("/retrain", { method: "POST" });
 export const predict = (id) =>
@@ -54,7 +62,7 @@ export async function read(take) {
     for (const part of parts) {
       const lines = part.split("\n");
       const field = (name) => lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
-      if (field("data") !== undefined) take(field("event"), JSON.parse(field("data")));
+      if (field("data") !== undefined) take(field("event"), parse(field("data")));
     }
   }
 }
