@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check slow bench paper action matching kill crash faults fuzz format clean help
+.PHONY: run test check slow browser figures bench paper action matching kill crash faults fuzz format clean help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -22,6 +22,12 @@ check: $(READY) ## lint and type-check only
 
 slow: $(READY)  ## the tests that take minutes or need real data
 	$(BIN)/pytest -m slow
+
+browser: $(READY) ## the tests of the live page; they need chromium (apt-get install chromium)
+	$(BIN)/pytest -m browser -rs tests/serve/test_browser.py
+
+figures: $(READY) ## screenshots of the live page, to docs/figures
+	EVERGRAPH_FIGURES=docs/figures $(BIN)/pytest -m browser -k screenshots tests/serve/test_browser.py
 
 bench: $(READY) ## the benchmarks; ratios are written to results/
 	$(BIN)/python -m benchmarks.speed --out results/bench_speed.json
