@@ -142,6 +142,7 @@ def test_the_demo_is_alive_and_a_node_is_searched_explained_and_forgotten(visit,
             ]
             score, bias = re.findall(r"-?\d+\.\d+", page.locator("#why-note").inner_text())
             assert sum(parts) + float(bias) == pytest.approx(float(score), abs=0.01)
+        assert sticking_out(page) == []
         # and forgotten, if that is confirmed
         forget = page.get_by_role("button", name="Forget this node")
         forget.click()
@@ -190,6 +191,21 @@ def ready(page):
     page.wait_for_selector("#curve .main-svg")
 
 
+def sticking_out(page):
+    """What ends right of the window, and bars that are longer than their places."""
+    return page.evaluate(
+        """() => {
+          const right = (e) => e.getBoundingClientRect().right;
+          const left = (e) => e.getBoundingClientRect().left;
+          const parts = document.querySelectorAll('.card, .tile, .chart, button, input, #graph');
+          const wide = [...parts].filter((e) => e.offsetParent && right(e) > innerWidth);
+          const long = [...document.querySelectorAll('.bar b, .meter b')].filter((e) =>
+            right(e) > right(e.parentNode) + 1 || left(e) < left(e.parentNode) - 1);
+          return [...wide, ...long].map((e) => e.parentNode.outerHTML.slice(0, 120));
+        }"""
+    )
+
+
 def luminance(page, selector, which):
     color = page.locator(selector).first.evaluate(f"e => getComputedStyle(e).{which}")
     red, green, blue = (int(part) for part in re.findall(r"\d+", color)[:3])
@@ -216,12 +232,7 @@ def test_nothing_sticks_out_at_any_width(visit, service, width):
     page = visit(service.url, viewport={"width": width, "height": 800})
     ready(page)
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    wide = page.evaluate(
-        """() => [...document.querySelectorAll('.card, .tile, .chart, button, input, svg#graph')]
-        .filter((e) => e.offsetParent && e.getBoundingClientRect().right > innerWidth)
-        .map((e) => e.outerHTML.slice(0, 80))"""
-    )
-    assert wide == []
+    assert sticking_out(page) == []
 
 
 def test_everything_has_an_accessible_name(visit, service):

@@ -192,7 +192,7 @@ def test_a_node_is_shown_with_its_neighbors(service):
         ('{"ids": "p1"}', 422, "ids must be a list"),
         ('{"ids": [1.5]}', 422, "an id must be"),
         ('{"ids": ["nobody"]}', 404, "no node 'nobody'"),
-        ('{"ids": ["p1"], "color": 1}', 422, "has ids, nodes, edges, coverage only"),
+        ('{"ids": ["p1"], "color": 1}', 422, "has ids, nodes, edges, coverage, remember only"),
         ('{"ids": ["p1"], "coverage": 0}', 422, "coverage must be above 0"),
         ('{"ids": ["p1"], "coverage": "much"}', 422, "coverage must be a number"),
         ('{"nodes": [3]}', 422, "nodes must be objects"),

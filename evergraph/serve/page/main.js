@@ -8,7 +8,7 @@ import * as service from "./service.js";
 
 const SLOWEST = 15; // seconds between attempts to come back
 const SMALL = 5000; // nodes up to which the page asks for a retraining by itself
-const OFTEN = 30; // seconds between these
+const OFTEN = 15; // seconds between these
 
 let retrained = performance.now() - 1000 * (OFTEN - 5);
 

@@ -102,11 +102,11 @@ function around(node, why) {
 }
 
 function parts(list, rest, row) {
-  const most = Math.max(...list.map((one) => Math.abs(one.part)), 1e-12);
   const left = list.slice(LISTED).reduce((sum, one) => sum + one.part, rest);
   const seen = list.slice(0, LISTED).map((one) => [row(one), one.part]);
   if (list.length > LISTED || rest) seen.push([make("span", {}, "all others"), left]);
   if (!seen.length) seen.push([make("span", {}, "none"), 0]);
+  const most = Math.max(...seen.map(([, part]) => Math.abs(part)), 1e-12);
   return seen.map(([name, part]) => make("div", { class: part < 0 ? "bar two minus" : "bar two" },
     name, bar(Math.abs(part) / most / 2), make("span", {}, signed(part))));
 }
