@@ -4,6 +4,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -65,6 +68,21 @@ def test_a_retraining_finds_sums_that_are_wrong(tmp_path):
         made.settle()
         made.service.model.state.learner.sums.gram[0, 0] += 1
         assert made.send("POST", "/retrain")[1]["equal"] is False
+
+
+def test_who_asks_meanwhile_gets_the_same_retraining(tmp_path):
+    with serve(tmp_path / "model") as made:
+        made.client.learn([SCHEMA, *(node(k) for k in range(120))])
+        made.settle()
+        release = threading.Event()
+        made.service.writer.call(lambda: release.wait(20))
+        with ThreadPoolExecutor(3) as pool:
+            asked = [pool.submit(made.send, "POST", "/retrain") for _ in range(3)]
+            time.sleep(0.5)  # all of them wait for the writer now
+            release.set()
+            answers = [one.result()[:2] for one in asked]
+        assert answers == [(200, answers[0][1])] * 3
+        assert made.client.inspect()["proofs"] == [answers[0][1]]
 
 
 def test_a_question_can_leave_no_trace(tmp_path):
