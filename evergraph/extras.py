@@ -10,6 +10,9 @@ PURPOSES = {
     "adalam": "the AdaLAM baseline",
     "action": "the ExtraTrees baseline",
     "serve": "the service",
+    "redis": "a stream of Redis",
+    "tensorboard": "a curve in TensorBoard",
+    "mlflow": "a curve in MLflow",
 }
 PACKAGES = {"cv2": "OpenCV", "skimage": "scikit-image", "sklearn": "scikit-learn"}
 

@@ -95,7 +95,7 @@ ORDER = {
         ["cells", "csv_blocks", "jsonl_blocks"],
         ["fields", "objects", "tables", "vectors"],
         ["encoding", "events", "graph_tables"],
-        ["folder", "infer"],
+        ["folder", "infer", "redis_stream"],
         ["schema"],
     ],
     "apps": [["action", "matching"]],
@@ -135,10 +135,10 @@ ORDER = {
         ["demo", "server"],
     ],
     "cli": [
-        ["console", "data_tables", "event_files"],
+        ["console", "curves", "data_tables", "event_files"],
         ["model_output"],
         ["action", "learn", "match", "model"],
-        ["tune", "serve"],
+        ["tune", "serve", "feed"],
     ],
 }
 # The lower half never prints, seeds globally or chooses a device; only checkpoints touch files.

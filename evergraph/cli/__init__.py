@@ -11,11 +11,12 @@ from typing import Annotated
 import typer
 
 from evergraph import __version__
+from evergraph.cli import feed  # the module `learn` has the name of its command
 from evergraph.cli.action import action
 from evergraph.cli.console import complaints
 from evergraph.cli.learn import compare, run
 from evergraph.cli.match import match
-from evergraph.cli.model import Pairs, forget, inspect, learn, predict, refit, train
+from evergraph.cli.model import Pairs, forget, inspect, predict, refit, train
 from evergraph.cli.serve import at, compact, serve
 from evergraph.cli.tune import datasets, tune
 
@@ -73,7 +74,7 @@ def _module(package: str, arguments: list[str]) -> None:
 
 
 COMMANDS = (
-    *(train, learn, predict, forget, refit, inspect, serve, at, compact),
+    *(train, feed.learn, predict, forget, refit, inspect, serve, at, compact),
     *(run, compare, tune, datasets),
 )
 for command in COMMANDS:

@@ -24,6 +24,7 @@ from evergraph.cli.console import (
     use_threads,
     written,
 )
+from evergraph.cli.curves import Point, Target, curves, nowhere
 from evergraph.evaluate.evidence import provenance
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def run(
     every: Annotated[float, Option(help="Seconds between checkpoints.")] = 10.0,
     resume: Annotated[bool, Option(help="Continue from --checkpoint.")] = False,
     threads: Threads = 1,
+    curves_to: Target = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -129,13 +131,13 @@ def run(
         )
         if resume and checkpoint is None:
             raise ValueError("--resume needs --checkpoint, the file to continue from")
-        with progress(as_json) as shown, signals() as stop:
+        with progress(as_json) as shown, signals() as stop, curves(curves_to) as point:
             data, config = load_or_generate(config, data_root, shown, as_json)
             if protocol != "paper":
                 data, order = recut(data, config.classes_per_task, config.class_order)
                 config = replace(config, class_order=order)
             files = {"checkpoint": checkpoint, "resume": resume, "every": every, "stop": stop}
-            result = follow_run(config, seeds, data, shown, **files)
+            result = follow_run(config, seeds, data, shown, point, **files)
     result = {**result, **evidence, "generated": data.generated}
     publish(result, as_json, out / "result.json", lambda: run_table([result]))
     if result["clipped"]:
@@ -225,9 +227,14 @@ def load_or_generate(
 
 
 def follow_run(
-    config: Config, seeds: int, data: Dataset, shown: Progress, **files: Any
+    config: Config,
+    seeds: int,
+    data: Dataset,
+    shown: Progress,
+    point: Point = nowhere,
+    **files: Any,
 ) -> dict[str, Any]:
-    """Run all seeds with the current accuracy in the progress display.
+    """Run all seeds with the current accuracy in the progress display, and in curves.
 
     The `files` are checkpoint, resume and every of `run_config`.
     """
@@ -244,6 +251,7 @@ def follow_run(
         words = f"{config.dataset}, {config.method}, seed {number + 1} of {seeds}"
         if accuracy == accuracy:
             words += f", accuracy {accuracy:.3f}"
+            point(seen, {f"accuracy/seed_{number}": accuracy})
         shown.update(task, completed=number * total + seen, description=words)
 
     try:

@@ -1,11 +1,9 @@
-"""The commands of the model folder: train, learn, predict, forget, refit, inspect."""
+"""The commands of the model folder: train, predict, forget, refit, inspect."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -19,18 +17,12 @@ from evergraph.cli.console import (
     progress,
     publish,
     remark,
-    signals,
-    table_of,
     written,
 )
 from evergraph.cli.data_tables import tables_of
-from evergraph.cli.event_files import EventFile
-from evergraph.cli.model_output import as_text, complain, counts, overview, record, state, write
+from evergraph.cli.model_output import as_text, counts, overview, record, state, write
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from evergraph.datasets.report import Report
     from evergraph.model import Model
 
 Folder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder made by `train`.")]
@@ -90,58 +82,6 @@ def train(
                 schema_out.parent.mkdir(parents=True, exist_ok=True)
                 schema_out.write_text(Schema(model.schema.columns).to_json())
     publish(found, as_json, None, lambda: overview(found))
-
-
-def learn(
-    folder: Folder,
-    events: Annotated[
-        list[str],
-        typer.Argument(help="Files of events, JSONL or CSV; `-` reads standard input."),
-    ],
-    resume: Annotated[
-        bool, typer.Option(help="Continue each file where an earlier `learn` ended.")
-    ] = False,
-    chunk: Annotated[int, typer.Option(min=1, help="Events that are stored together.")] = 1000,
-    format: Annotated[
-        str | None, typer.Option(help="jsonl, csv or tsv; default: by the name, else jsonl.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Feed events to a model: nodes, edges, labels and deletions, in any order.
-
-    What is stored is safe, and its place in the file with it: after a crash, --resume continues
-    behind it, and nothing is learned twice. Refused events are printed, and the exit code is 1
-    then; the others are learned.
-    """
-    from evergraph.datasets.report import Report
-
-    report = Report(None if as_json else complain)
-    options = {"size": chunk, "format": format}
-    hint = "All that was learned is saved: continue with --resume."
-    with complaints(hint), signals() as stopped:
-        files = [EventFile(name) for name in events]
-        with _open(folder) as model, progress(as_json) as shown:
-            places = [file.place(model.store) if resume else None for file in files]
-            parts = [
-                _learn_file(model, file, report, shown, stopped, start=start, **options)
-                for file, start in zip(files, places, strict=True)
-            ]
-            _save(model)
-            found = {
-                "learned": sum(part["learned"] for part in parts),
-                "refused": report.count,
-                "files": parts,
-                "problems": [asdict(problem) for problem in report.problems],
-                **state(model),
-            }
-        if stopped():
-            raise KeyboardInterrupt
-    columns = ("file", "learned", "refused", "bytes read")
-    rows = [(p["file"], *(f"{p[k]:,}" for k in ("learned", "refused", "offset"))) for p in parts]
-    caption = f"{found['position']:,} events so far; digest {found['digest'][:16]}"
-    publish(found, as_json, None, lambda: table_of(str(folder), columns, rows, caption=caption))
-    if found["refused"]:
-        raise typer.Exit(1)
 
 
 def predict(
@@ -272,37 +212,3 @@ def _open(folder: Path, readonly: bool = False) -> Model:
     from evergraph.model import Model
 
     return Model.open(folder, readonly=readonly)
-
-
-def _learn_file(
-    model: Model,
-    file: EventFile,
-    report: Report,
-    shown: Progress,
-    stopped: Callable[[], bool],
-    **options: Any,
-) -> dict[str, Any]:
-    """Learn a file chunk by chunk, and store its place with what was learned up to there."""
-    from evergraph.datasets.events import read_events
-
-    done: dict[str, Any] = {"file": file.name, "learned": 0, "refused": 0, "offset": 0}
-    if (start := options["start"]) is not None:
-        done["offset"] = start.offset
-    before, task = report.count, shown.add_task(file.name, total=file.size)
-    reading = () if stopped() else read_events(file.stream(stopped), report, **options)
-    for events, place in reading:
-        done["learned"] += model.learn(events, report, note=file.note(place), file=file.name)
-        done.update(refused=report.count - before, offset=place.offset)
-        words = f"{file.name}: {done['learned']:,} events learned, bytes read"
-        shown.update(task, completed=place.offset, description=words)
-        if stopped():
-            break
-    return done
-
-
-def _save(model: Model) -> None:
-    """Save a model that has stored its events already."""
-    try:
-        model.save()
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{error}; all events are stored, nothing of them is lost") from error

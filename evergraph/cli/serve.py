@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from evergraph.cli.console import AsJson, DataRoot, complaints, publish, remark, written
+from evergraph.cli.curves import Target, curves
 from evergraph.cli.model import Folder
 from evergraph.cli.model_output import counts, record, state
 from evergraph.extras import require
@@ -45,6 +47,7 @@ def serve(
     ] = False,
     rate: Annotated[float, typer.Option(min=0.1, help="Events per second of the demo.")] = 100.0,
     quiet: Annotated[bool, typer.Option(help="Write no line of log for each request.")] = False,
+    curves_to: Target = None,
     data_root: DataRoot = None,
 ) -> None:
     """Serve a model over HTTP: take events, learn, and answer at the same time.
@@ -66,6 +69,9 @@ def serve(
             folder = Path(place) / "model"
         token = None if token_file is None else read_token(token_file)
         server = Server(folder, Address(host, port, token, tls_cert, tls_key))
+        if curves_to is not None:
+            point = stack.enter_context(curves(curves_to))
+            server.service.monitor.each = lambda kept: point(kept["position"], _named(kept))
         if not quiet:
             log_to_stderr()
         stop = threading.Event()
@@ -77,6 +83,12 @@ def serve(
                 _play(server.url, token, rate, stop, root=data_root, cafile=tls_cert)
 
         server.run(ready)
+
+
+def _named(kept: Mapping[str, Any]) -> dict[str, float | None]:
+    """The curves of a service by the names that `learn` has for them."""
+    names = {"accuracy": "accuracy/all", "recent": "accuracy/last", "held_out": "accuracy/held_out"}
+    return {names.get(name, name): kept[name] for name in kept if name not in ("time", "position")}
 
 
 def _greet(url: str, guarded: bool) -> None:
