@@ -194,10 +194,13 @@ class Api:
     async def tick(self) -> None:
         """Work out what a page shows, every second."""
         while True:
-            stats = await asyncio.to_thread(self._state)
-            self.service.monitor.point(stats)
-            self._stats = stats
+            self._stats = await asyncio.to_thread(self._point)
             await asyncio.sleep(TICK)
+
+    def _point(self) -> dict[str, Any]:
+        stats = self._state()
+        self.service.monitor.point(stats)
+        return stats
 
     async def _read(self, make: Callable[[], T]) -> T:
         """Run something beside the writer."""

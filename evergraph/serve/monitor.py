@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from evergraph.learn.drift import Drift
@@ -26,7 +26,12 @@ class Monitor:
     """Counts what a service does; all methods may be called from any thread.
 
     The record of all labels is in the store: `start` takes it over after a restart.
+
+    Attributes:
+        each: called with every point of the curves, see `point`.
     """
+
+    each: Callable[[Mapping[str, Any]], None] | None = None
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -119,6 +124,8 @@ class Monitor:
         kept["held_out"] = (stats.get("held_out") or {}).get("accuracy")
         with self._lock:
             self.points.append(kept)
+        if self.each is not None:
+            self.each({**kept, **{name: stats[name] for name in ("nodes", "edges")}})
 
     def curves(self) -> list[dict[str, Any]]:
         """The points that are kept."""
