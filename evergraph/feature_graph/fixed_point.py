@@ -19,11 +19,12 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from evergraph.feature_graph.compiled.fixed_point import propagated
+from evergraph.feature_graph.compiled.fixed_point import products, propagated
 from evergraph.feature_graph.equations import sgnroot
 
 UNIT = 20  # bits of an entry of a row of unit length
 ONE = 2.0**UNIT
+DENSE = 64  # a dense product takes an entry this much faster than a sparse one
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rows = sparse.csr_array
@@ -105,6 +106,7 @@ class Embedding:
         self.block_width, points = width, landmarks.shape[0]
         linear = len(self.names) * width
         self.points = [unit(landmarks).T.tocsc(), unit(root(landmarks)).T.tocsc()]
+        self._by_feature = [part.tocsr() for part in self.points]
         self.parts = {"linear": slice(0, linear), "kernel": slice(linear, linear + points)}
         self.size = linear + points + 1
 
@@ -141,10 +143,10 @@ class Embedding:
         Landmarks have no neighbors here: their own features stand for their means.
         """
         scale = ONE**-2
-        own = (x @ self.points[0]).toarray() * scale
+        own = dense_product(x, self._by_feature[0]) * scale
         total = own.copy()
         for mean in means:
-            other = (mean @ self.points[1]).toarray() * scale
+            other = dense_product(mean, self._by_feature[1]) * scale
             total += other
             total += own * other
         return self.kernel_of(total)
@@ -152,6 +154,20 @@ class Embedding:
     def kernel_of(self, total: Floats) -> Floats:
         """The kernel value, of `UNIT` bits, of the sum of all its `2 K + 1` products."""
         return np.rint(exponential(2 * (total / (2 * self.hops + 1) - 1)) * ONE)
+
+
+def dense_product(rows: Rows, points: Rows) -> Floats:
+    """`rows @ points` of integers that float64 adds exactly, so that any order gives the same bits.
+
+    Neither way holds Python's lock, so that other threads go on meanwhile.
+    """
+    dense = rows.shape[0] * rows.shape[1] * points.shape[0] * points.shape[1]
+    if DENSE * rows.nnz * points.nnz > dense:
+        return np.asarray(rows.toarray() @ points.toarray())
+    out = np.zeros((rows.shape[0], points.shape[1]))
+    places = rows.indptr, rows.indices, rows.data, points.indptr, points.indices, points.data
+    products(*places, out)
+    return out
 
 
 def exponential(x: Floats) -> Floats:

@@ -11,6 +11,7 @@ from evergraph.feature_graph.fixed_point import (
     ONE,
     Blocks,
     Embedding,
+    dense_product,
     divide,
     exponential,
     propagate_rows,
@@ -31,6 +32,14 @@ def _rows(size: int, width: int, seed: int, share: float = 0.4) -> sparse.csr_ar
 @pytest.fixture
 def items() -> tuple[sparse.csr_array, list[sparse.csr_array]]:
     return _rows(40, 12, 0), [_rows(40, 12, 1, 0.7), _rows(40, 12, 2, 0.9)]
+
+
+@pytest.mark.parametrize("shares", [(0.02, 0.02), (0.3, 0.02), (1.0, 1.0), (0.0, 0.5)])
+def test_products_are_the_same_bits_on_both_ways(shares):
+    rows, points = (unit(_rows(30, 50, at, share)) for at, share in enumerate(shares))
+    points = points.T.tocsr()
+    expected = rows.toarray().astype(np.int64) @ points.toarray().astype(np.int64)
+    assert np.array_equal(dense_product(rows, points), expected.astype(np.float64))
 
 
 def test_quotients_are_rounded_to_the_nearest():

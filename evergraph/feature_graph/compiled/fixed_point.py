@@ -1,4 +1,4 @@
-"""Âx of one item after the other, in a fixed order of operations, and sums of integers."""
+"""Âx of one item after the other, in a fixed order of operations, and sums and products."""
 
 from __future__ import annotations
 
@@ -115,3 +115,14 @@ def both_halves(half, size):
             for r in range(top, min(top + STRIP, j)):
                 out[j, r] = out[r, j]
     return out
+
+
+@exact_loop
+def products(ptr, feature, value, point_ptr, point, point_value, out):
+    """Add the products of sparse rows with sparse columns, given by feature, to a dense `out`."""
+    for b in range(ptr.shape[0] - 1):
+        row = out[b]
+        for e in range(ptr[b], ptr[b + 1]):
+            own = value[e]
+            for k in range(point_ptr[feature[e]], point_ptr[feature[e] + 1]):
+                row[point[k]] += own * point_value[k]
