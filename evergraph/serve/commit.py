@@ -35,7 +35,10 @@ class Commit:
         self.refused = 0
         self._owners = [(job, event.line) for job in jobs for event in job.events]
         events = (event for job in jobs for event in job.events)
-        self._events = [replace(event, line=at) for at, event in enumerate(events, 1)]
+        self._events = [
+            event if event.line == at else replace(event, line=at)
+            for at, event in enumerate(events, 1)
+        ]
         self._done = 0  # events that are stored or refused
         self._stored = {id(job): job.before for job in jobs}
         self._began = False

@@ -110,7 +110,8 @@ def read_block(job: Job) -> Job:
         job.refusals.append((first + skipped + (problem.line or 1), reason_of(problem)))
 
     for events, _ in read_events(io.BytesIO(block), Report(note), size=1 << 30, format="jsonl"):
-        job.events += [replace(e, line=e.line + first + skipped) for e in events]
+        before = first + skipped
+        job.events += [replace(e, line=e.line + before) for e in events] if before else events
     return job
 
 
