@@ -52,7 +52,7 @@ def bare_app(path: Path) -> FastAPI:
 
 def main(path: Path) -> None:
     """Serve until the process is ended."""
-    # With the protocol named, asyncio sends small answers at once (TCP_NODELAY), as the service does.
+    # With the protocol named, asyncio sends small answers at once, as in the service.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     sys.stdout.write(f"http://127.0.0.1:{listening.getsockname()[1]}\n")
