@@ -154,7 +154,7 @@ class Service:
                 len(learned.taken), commit.refused, learned.scored, model.store.position
             )
             self._refit_if_due()
-            if model.graph is not graph:
+            if model.graph is not graph or self.shown is None:  # who labels first may ask next
                 self._show_now()
         commit.answer()
         for _ in jobs:
