@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import socket
 import sys
 import threading
@@ -100,6 +101,8 @@ class Server:
             ready: called when the model is open and connections are taken.
         """
         sys.setswitchinterval(SWITCH)
+        # uvicorn raises the signal again at the end: SIGTERM must not come before all is saved
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         with suppress(KeyboardInterrupt), self._opened():
             ready()
             self._server.run([self._socket])
