@@ -24,6 +24,7 @@ T = TypeVar("T")
 READERS = 2  # threads that answer questions
 TICK = 1.0  # seconds between events of /stream
 LONGEST_KEY = 200
+OTHER_EVENTS = "the key was used for other events: take a new one"
 
 
 class Api:
@@ -89,7 +90,7 @@ class Api:
                 hashed.update(line + end)
                 skip -= 1
                 if not skip and hashed.hexdigest() != progress.digest:
-                    raise RefusedError(422, "the key was used for other events: take a new one")
+                    raise RefusedError(422, OTHER_EVENTS)
             if not block:
                 continue
             job = Job(block, progress, hashed.copy(), key)
@@ -105,6 +106,8 @@ class Api:
             refusals += job.refusals
             hashed.update(block)
             note(job)
+        if skip:
+            raise RefusedError(422, OTHER_EVENTS)
         if not progress.lines:
             raise RefusedError(422, "events must be lines of JSON, got none")
         return progress, sorted(refusals)

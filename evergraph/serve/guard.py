@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 LOG = logging.getLogger("evergraph.serve")
 OPEN = ("/", "/health", "/docs")  # need no token: they tell nothing about the graph
 SHORTEST = 16  # characters of a token
+LONGEST = 1 << 15  # bytes of all headers
 HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -130,6 +131,8 @@ class Guard:
             LOG.info(json.dumps(line))
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > LONGEST:
+            return 431, f"headers must have at most {LONGEST:,} bytes: send less of them"
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self.hosts and _name(host) not in self.hosts:
