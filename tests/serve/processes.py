@@ -26,13 +26,16 @@ class Nursery:
     Args:
         model: the model folder.
         said: the file for what services print.
+        token: that clients must bring.
+        limits: bounds on what clients may do, by their names.
     """
 
-    def __init__(self, model, said):
+    def __init__(self, model, said, token=None, **limits):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.model, self.said, self.child = model, said, None
+        self.token, self.limits = token, limits
         (own_read, their_write), (their_read, own_write) = os.pipe(), os.pipe()
         self._process = os.fork()
         if not self._process:
@@ -55,12 +58,14 @@ class Nursery:
         os._exit(0)
 
     def _serve(self, back):
+        from evergraph.serve.limits import Limits
         from evergraph.serve.server import Address, Server
 
         if back:
             now = time.time
             time.time = lambda: now() - back
-        Server(self.model, Address(port=self.port)).run()
+        address = Address(port=self.port, token=self.token)
+        Server(self.model, address, Limits(**self.limits)).run()
 
     def start(self, back=0.0):
         """Start a service, and wait until it answers."""

@@ -1,5 +1,6 @@
 """Short forms of the runs that disturb a service: see `make serving` for the long ones."""
 
+import hostile
 import kill_serve
 
 
@@ -15,3 +16,9 @@ def test_a_full_disk_refuses_events_and_loses_none(tmp_path):
     found = kill_serve.full_disk(tmp_path / "trial", 2, 2)
     assert found["failures"] == []
     assert found["answers"]["507"] >= 2
+
+
+def test_a_hostile_client_is_refused_with_reasons_and_changes_nothing(tmp_path):
+    found = hostile.attack(tmp_path / "attack", 400)
+    assert found["failures"] == []
+    assert all(found["answers"][kind.__name__] for kind in hostile.KINDS)
