@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check slow browser figures bench paper action matching kill crash faults fuzz format clean help
+.PHONY: run test check slow browser figures bench paper action matching kill crash faults fuzz serving format clean help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -39,6 +39,7 @@ bench: $(READY) ## the benchmarks; ratios are written to results/
 	$(BIN)/python -m benchmarks.peers --out results/bench_peers.json
 	$(BIN)/python -m benchmarks.live --out results/bench_live.json
 	$(BIN)/python -m benchmarks.loading --out results/bench_loading.json
+	$(BIN)/python -m benchmarks.serve --out results/bench_serve.json
 
 paper: $(READY) ## the paper's node classification tables, beside the published values
 	$(BIN)/python -m experiments.overall --figures docs/figures
@@ -62,6 +63,7 @@ kill: $(READY)  ## kill runs, lessons and learn at random moments, repeat them, 
 	$(BIN)/python tests/cli/kill_and_resume.py $(KILLS)
 	$(BIN)/python tests/cli/kill_learn.py $(KILLS)
 	$(BIN)/python tests/cli/kill_learn.py $(KILLS) both
+	$(BIN)/python tests/serve/kill_serve.py $(KILLS)
 
 crash: $(READY) ## kill train, learn, forget, refit at every write, fill the disk there; counts to results/
 	$(BIN)/python tests/cli/kill_learn.py 50 results/kill_learn.json
@@ -71,6 +73,11 @@ faults: $(READY) ## raise at every call inside observe, save and load; counts to
 
 fuzz: $(READY)  ## thousands of random batches, tables, checkpoints, images; counts to results/
 	$(BIN)/python -m tests.fuzz.run results/fuzz.json
+
+serving: $(READY) ## kill, starve, attack and soak a service; counts to results/
+	$(BIN)/python tests/serve/kill_serve.py 100 results/kill_serve.json
+	$(BIN)/python tests/serve/hostile.py 10000 results/hostile.json
+	$(BIN)/python tests/serve/soak.py 1000000 results/soak.json
 
 format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .

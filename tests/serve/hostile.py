@@ -259,12 +259,12 @@ def attack(folder, count, seed=0):
         before = _state(nursery, bearer)
         warm = Attack(nursery.port, max(count // 10, 20), seed + 1)
         warm.run()
-        start, sizes = time.monotonic(), [_sizes(nursery.child)]
+        start, sizes = time.monotonic(), [sizes_of(nursery.child)]
         made = Attack(nursery.port, count - warm.count, seed)
         made.run()
         lasted = time.monotonic() - start
         time.sleep(2 * SECONDS)
-        sizes.append(_sizes(nursery.child))
+        sizes.append(sizes_of(nursery.child))
         wrong = warm.wrong + made.wrong
         after = _state(nursery, bearer)
         if after != before:
@@ -293,7 +293,7 @@ def _state(nursery, bearer):
     return found, {name: stats.get(name) for name in ("nodes", "edges", "classes", "position")}
 
 
-def _sizes(process):
+def sizes_of(process):
     status = Path(f"/proc/{process}/status").read_text()
     (kilobytes,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
     descriptors = len(os.listdir(f"/proc/{process}/fd"))

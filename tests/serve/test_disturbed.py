@@ -2,6 +2,7 @@
 
 import hostile
 import kill_serve
+import soak
 
 
 def test_kills_lose_and_repeat_nothing(tmp_path):
@@ -22,3 +23,12 @@ def test_a_hostile_client_is_refused_with_reasons_and_changes_nothing(tmp_path):
     found = hostile.attack(tmp_path / "attack", 400)
     assert found["failures"] == []
     assert all(found["answers"][kind.__name__] for kind in hostile.KINDS)
+
+
+def test_a_soak_reports_every_tenth(tmp_path):
+    rows, wrong = soak.soak(tmp_path / "soak", 20_000, window=300)
+    assert wrong == []
+    assert (len(rows), rows[-1]["events"]) == (soak.TENTHS, 20_000)
+    assert rows[-1]["accuracy"] > 0.5
+    assert rows[-1]["nodes"] <= 200 + 301
+    assert rows[-1]["descriptors"] <= rows[0]["descriptors"] + soak.SLACK
