@@ -20,6 +20,7 @@ from evergraph.serve.limits import Limits, RefusedError
 T = TypeVar("T")
 IDLE = 5.0  # seconds without work after which sums are saved
 SHARE = 3.0  # the writer takes at most a quarter of its time to prepare
+BUSY = 9.0  # and a tenth while events wait
 
 
 class Writer:
@@ -135,7 +136,7 @@ class Writer:
         start = time.monotonic()
         made = self._prepare()
         end = time.monotonic()
-        self._next = end + SHARE * (end - start)
+        self._next = end + (BUSY if self._queue else SHARE) * (end - start)
         if made is not None:
             with self._wake:
                 self._solve = made
