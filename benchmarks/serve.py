@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -32,6 +33,7 @@ from evergraph.model import Model
 SHAPES = {"sparse": (1433, 18), "dense": (128, 128)}  # features and nonzeros; Cora's, and texts'
 CLASSES, LINKS = 7, 2
 BASE = 2000  # nodes with labels that are there before
+WINDOW = 1000  # edges lead to one of so many nodes that came last
 BULK = 1000  # events of a large request
 RATE, STEP = 500, 10  # events per second while predictions are timed, and per request
 CONNECTIONS = 8  # of clients that send single events
@@ -71,7 +73,8 @@ class Story:
         while len(found) < count:
             node = self.node()
             found.append(node)
-            ends = self._rng.integers(0, max(node["id"], 1), LINKS).tolist()
+            back = self._rng.integers(1, min(WINDOW, max(node["id"], 1)) + 1, LINKS)
+            ends = np.maximum(node["id"] - back, 0).tolist()
             found += [{"type": "edge", "source": node["id"], "target": end} for end in ends]
             found.append({"type": "label", "id": node["id"], "label": self.label(node["id"])})
         return found[:count]
@@ -95,9 +98,21 @@ def make_model(folder: Path, story: Story) -> Path:
     return folder / "model"
 
 
+class Server(NamedTuple):
+    """Where a server is, and its process."""
+
+    url: str
+    process: int
+
+    def cpu(self) -> float:
+        """Seconds of CPU that it has taken."""
+        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def running(*command: str) -> Iterator[str]:
-    """A server in a process of its own; yields the address that it prints first."""
+def running(*command: str) -> Iterator[Server]:
+    """A server in a process of its own, at the address that it prints first."""
     child = subprocess.Popen(
         [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True,
@@ -106,16 +121,17 @@ def running(*command: str) -> Iterator[str]:
         assert child.stdout is not None
         url = next(word for word in child.stdout.readline().split() if word.startswith("http"))
         _wait(url)
-        yield url
+        yield Server(url, child.pid)
     finally:
         child.terminate()
-        child.wait()
+        child.communicate()
 
 
 def _wait(url: str) -> None:
     for _ in range(600):
         try:
-            Connection(url).send("GET", "/health")
+            with closing(Connection(url)) as link:
+                link.send("GET", "/health")
             return
         except OSError:
             time.sleep(0.1)
@@ -134,6 +150,10 @@ class Connection:
         self._http.request(method, path, body, {"content-type": "application/x-ndjson"})
         return json.loads(self._http.getresponse().read())
 
+    def close(self) -> None:
+        """Close it."""
+        self._http.close()
+
 
 def events_per_second(url: str, bodies: list[bytes], connections: int) -> float:
     """Send bodies from some clients at once, each waiting for its answers.
@@ -143,10 +163,10 @@ def events_per_second(url: str, bodies: list[bytes], connections: int) -> float:
     taken, run = [0] * connections, LINKS + 2
 
     def work(k: int) -> None:
-        link = Connection(url)
-        for at, text in enumerate(bodies):
-            if at // run % connections == k:
-                taken[k] += link.send("POST", "/events", text)["accepted"]
+        with closing(Connection(url)) as link:
+            for at, text in enumerate(bodies):
+                if at // run % connections == k:
+                    taken[k] += link.send("POST", "/events", text)["accepted"]
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(connections)]
     start = time.perf_counter()
@@ -164,22 +184,24 @@ def predictions(url: str, story: Story, seconds: float, rate: int) -> dict[str, 
     stop, sent = threading.Event(), [0]
 
     def feed() -> None:
-        link, begin = Connection(url), time.perf_counter()
-        for number, part in enumerate(parts):
-            stop.wait(max(0.0, begin + number * STEP / rate - time.perf_counter()))
-            if stop.is_set():
-                return
-            sent[0] += link.send("POST", "/events", body(part))["accepted"]
+        begin = time.perf_counter()
+        with closing(Connection(url)) as link:
+            for number, part in enumerate(parts):
+                stop.wait(max(0.0, begin + number * STEP / rate - time.perf_counter()))
+                if stop.is_set():
+                    return
+                sent[0] += link.send("POST", "/events", body(part))["accepted"]
 
-    feeder, link, times = threading.Thread(target=feed), Connection(url), []
+    feeder, times = threading.Thread(target=feed), list[float]()
     if rate:
         feeder.start()
     rng, begin = np.random.default_rng(3), time.perf_counter()
-    while time.perf_counter() < begin + seconds:
-        question = json.dumps({"ids": [int(rng.integers(BASE))]}).encode()
-        start = time.perf_counter()
-        link.send("POST", "/predict", question)
-        times.append(time.perf_counter() - start)
+    with closing(Connection(url)) as link:
+        while time.perf_counter() < begin + seconds:
+            question = json.dumps({"ids": [int(rng.integers(BASE))]}).encode()
+            start = time.perf_counter()
+            link.send("POST", "/predict", question)
+            times.append(time.perf_counter() - start)
     lasted = time.perf_counter() - begin
     stop.set()
     if rate:
@@ -198,7 +220,8 @@ def measure(shape: str, rounds: int, seconds: float) -> dict[str, Any]:
         model = make_model(folder, story)
         ours = ("evergraph", "serve", str(model), "--port", "0", "--quiet")
         rates: dict[str, dict[str, list[float]]] = {}
-        with running(*ours) as url, running("benchmarks.bare", str(folder / "bare.db")) as bare:
+        costs: dict[str, dict[str, list[float]]] = {}
+        with running(*ours) as own, running("benchmarks.bare", str(folder / "bare.db")) as bare:
             for turn in range(rounds + 1):  # the first warms up
                 loads = {
                     "single": ([body([event]) for event in story.events(400)], CONNECTIONS),
@@ -206,25 +229,31 @@ def measure(shape: str, rounds: int, seconds: float) -> dict[str, Any]:
                     "bulk": ([body(story.events(BULK)) for _ in range(8)], 2),
                 }
                 for load, (bodies, clients) in loads.items():
-                    for kind, place in (("evergraph", url), ("bare", bare)):
-                        rate = events_per_second(place, bodies, clients)
-                        if turn:
-                            rates.setdefault(load, {}).setdefault(kind, []).append(rate)
+                    events = sum(text.count(b"\n") for text in bodies)
+                    for kind, server in (("evergraph", own), ("bare", bare)):
+                        before = server.cpu()
+                        rate = events_per_second(server.url, bodies, clients)
+                        cost = 1e6 * (server.cpu() - before) / events
+                        for kept, value in ((rates, rate), (costs, cost)) if turn else ():
+                            kept.setdefault(load, {}).setdefault(kind, []).append(value)
             time.sleep(1.0)
-            alone = predictions(url, story, seconds / 2, 0)
-            learning = predictions(url, story, seconds, RATE)
-    medians = {
-        load: {kind: statistics.median(values) for kind, values in found.items()}
-        for load, found in rates.items()
-    }
+            alone = predictions(own.url, story, seconds / 2, 0)
+            learning = predictions(own.url, story, seconds, RATE)
     return {
         "features": shape, "width": story.width, "nonzeros": story.nonzeros,
-        "events_per_second": {
-            load: {**found, "ratio": found["evergraph"] / found["bare"]}
-            for load, found in medians.items()
-        },
+        "events_per_second": _medians(rates),
+        "cpu_us_per_event": _medians(costs),
         "predictions": {"idle": alone, "learning": learning},
     }  # fmt: skip
+
+
+def _medians(found: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, float]]:
+    """Of each load and server, and the ratio of the two."""
+    rows = {
+        load: {kind: statistics.median(values) for kind, values in part.items()}
+        for load, part in found.items()
+    }
+    return {load: {**row, "ratio": row["evergraph"] / row["bare"]} for load, row in rows.items()}
 
 
 def command(
@@ -245,8 +274,9 @@ def command(
     result = {
         **evidence,
         "config": {
-            "base_nodes": BASE, "classes": CLASSES, "bulk": BULK, "rate": RATE, "step": STEP,
-            "connections": CONNECTIONS, "rounds": rounds, "seconds": seconds,
+            "base_nodes": BASE, "classes": CLASSES, "window": WINDOW, "bulk": BULK,
+            "rate": RATE, "step": STEP, "connections": CONNECTIONS,
+            "rounds": rounds, "seconds": seconds,
         },
         "rows": rows,
     }  # fmt: skip
