@@ -247,13 +247,20 @@ def measure(shape: str, rounds: int, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _medians(found: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, float]]:
+def _medians(
+    found: dict[str, dict[str, list[float]]],
+) -> dict[str, dict[str, float | None]]:
     """Of each load and server, and the ratio of the two."""
     rows = {
         load: {kind: statistics.median(values) for kind, values in part.items()}
         for load, part in found.items()
     }
-    return {load: {**row, "ratio": row["evergraph"] / row["bare"]} for load, row in rows.items()}
+    return {load: {**row, "ratio": _ratio(**row)} for load, row in rows.items()}
+
+
+def _ratio(evergraph: float, bare: float) -> float | None:
+    """How many times as much; None if a clock was too coarse to see anything."""
+    return evergraph / bare if bare else None
 
 
 def command(

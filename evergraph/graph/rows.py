@@ -94,7 +94,7 @@ class SparseRows:
 
     def __getitem__(self, index: Tensor) -> SparseRows:
         """Select rows by an int64 index, in its order, repeats allowed."""
-        if len(index) <= FEW and self.values.is_cpu and not self.values.requires_grad:
+        if len(index) <= FEW and self._slices:
             return self._sliced(index)
         if len(index) * len(self.indices) > MANY * len(self) and self._plain:
             return self._copied(index)
@@ -103,6 +103,12 @@ class SparseRows:
         entry = runs(start, counts)
         indices, values = self.indices[entry], self.values[entry]
         return SparseRows(_starts(counts), indices, values, self.num_features)
+
+    @property
+    def _slices(self) -> bool:
+        """Whether numpy can copy rows; it knows no bfloat16."""
+        known = self.values.dtype != torch.bfloat16
+        return known and self.values.is_cpu and not self.values.requires_grad
 
     def _sliced(self, index: Tensor) -> SparseRows:
         """A few rows, each copied as a slice."""
