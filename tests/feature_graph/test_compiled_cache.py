@@ -1,9 +1,13 @@
 """Compiled loops are kept until any file of their folder changes."""
 
+import os
 import shutil
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
+import pytest
 from numba.core.registry import CPUDispatcher
 
 from evergraph.feature_graph import compiled
@@ -27,3 +31,32 @@ def test_every_loop_is_kept_under_the_hash_of_all_files():
     assert len(loops) > 30
     for made in loops:
         assert made._cache._cache_file._source_stamp == compiled.sources(FOLDER)
+
+
+LEARN = """
+import hashlib, torch
+from evergraph.datasets import generate
+from evergraph.nn import FGN
+from evergraph.stream import node_continuum
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = FGN(500, 3, concatenate=True, dropout=0.3, hops=2)
+optimizer = torch.optim.Adam(model.parameters())
+digest = hashlib.sha256()
+for batch in node_continuum(generate(), hops=2):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(batch), batch.target % 3).backward()
+    optimizer.step()
+for value in model.state_dict().values():
+    digest.update(value.numpy().tobytes())
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_loops_from_disk_give_the_bits_of_those_just_compiled(tmp_path):
+    place = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", LEARN]
+    found = [subprocess.check_output(command, env=place, text=True) for _ in range(3)]
+    assert len(set(found)) == 1
+    assert any(tmp_path.rglob("*.nbc"))

@@ -23,9 +23,11 @@ def loop(function, fastmath=FAST):
     """Compile a function: serial, without the GIL, kept until a file of this folder changes.
 
     Serial on purpose: numba's parallel mode kills forked data-loader workers. Alone, numba would
-    look at the function's own file only, and go on with a loop of another one as it was.
+    look at the function's own file only, and go on with a loop of another one as it was. Loops are
+    put into those that call them: a call would reach one copy of a loop in the process that has
+    compiled it and another one in those that find it on disk, and their last bits differ.
     """
-    options = {"nogil": True, "cache": True, "error_model": "numpy"}
+    options = {"nogil": True, "cache": True, "error_model": "numpy", "forceinline": True}
     made = njit(fastmath=fastmath, **options)(function)
     made._cache._cache_file._source_stamp = _SOURCES
     return made
