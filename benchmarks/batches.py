@@ -63,11 +63,13 @@ def bags_of_words(
     num_classes: int = 7,
     seed: int = 0,
     name: str = "generated",
+    weighted: bool = False,
 ) -> Case:
     """Items with exactly `own` nonzeros in x and `support` in x and its neighbors together.
 
     The neighbors (x itself is the first) share the words evenly. The defaults are the means of
-    Cora, so that only F changes when F changes.
+    Cora, so that only F changes when F changes. Weighted words have numbers between 0 and 1, so
+    that no two feature nodes of an item are alike; others have 1.
     """
     rng = np.random.default_rng(seed)
     share = -(-(support - own) // max(neighbors - 1, 1))
@@ -80,7 +82,10 @@ def bags_of_words(
             rows.append(words[start : start + share])
     indptr = torch.tensor([0, *map(len, rows)]).cumsum(0)
     indices = torch.from_numpy(np.concatenate(rows).astype(np.int64))
-    y = SparseRows(indptr, indices, torch.ones(len(indices)), num_features)
+    values = (
+        torch.from_numpy(rng.random(len(indices))).float() if weighted else torch.ones(len(indices))
+    )
+    y = SparseRows(indptr, indices, values, num_features)
     owner = torch.arange(size).repeat_interleave(neighbors)
     target = torch.from_numpy(rng.integers(0, num_classes, size))
     x = y[torch.arange(size) * neighbors]

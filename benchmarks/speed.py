@@ -88,7 +88,7 @@ def speed(case: Case, naive_repeats: int = 5, fast_repeats: int = 200) -> dict[s
 def forms(num_features: int, share: float, repeats: int = 5) -> dict[str, Any]:
     """The same step on the support and with F × F matrices, at a share of nonzeros in x."""
     own = round(share * num_features)
-    case = bags_of_words(50, num_features, own, min(3 * own, num_features))
+    case = bags_of_words(50, num_features, own, min(3 * own, num_features), weighted=True)
     around = case.batch.neighbors
     assert isinstance(around, Neighbors)
     dense = replace(
