@@ -135,8 +135,8 @@ ORDER = {
         ["demo", "server"],
     ],
     "cli": [
-        ["console", "curves", "data_tables", "event_files"],
-        ["model_output"],
+        ["console", "curves", "data_tables", "event_files", "settings"],
+        ["model_output", "run_output"],
         ["action", "learn", "match", "model"],
         ["tune", "serve", "feed"],
     ],

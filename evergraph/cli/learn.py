@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
-from rich.text import Text
 from typer import Option
 
 from evergraph.cli.console import (
@@ -20,11 +19,12 @@ from evergraph.cli.console import (
     publish,
     remark,
     signals,
-    table_of,
     use_threads,
     written,
 )
 from evergraph.cli.curves import Point, Target, curves, nowhere
+from evergraph.cli.run_output import run_table
+from evergraph.cli.settings import Set, SettingsFile, given_settings
 from evergraph.evaluate.evidence import provenance
 
 if TYPE_CHECKING:
@@ -86,10 +86,17 @@ def run(
         ),
     ] = "paper",
     epochs: Annotated[int, Option(help="Passes if `regular`, and over each task of `cglb`.")] = 20,
-    class_order: Annotated[str | None, Option(help="Order of the classes, as 3,0,1,2.")] = None,
+    class_order: Annotated[
+        str | None, Option(help="The classes in order, by name or as 3,0,1,2.")
+    ] = None,
+    tasks: Annotated[
+        int, Option(min=1, help="Parts of a stream by `time` or `data`, tested after each.")
+    ] = 1,
     lr: Annotated[float | None, Option(help="Learning rate; default: the preset.")] = None,
     steps: Annotated[int | None, Option(help="Gradient steps a batch; default: preset.")] = None,
     hops: Annotated[int | None, Option(help="Hops that items carry; default: the preset.")] = None,
+    pairs: Set = None,
+    settings: SettingsFile = None,
     out: Annotated[Path, written("Folder for numbers and pictures.", folder=True)] = Path("out"),
     checkpoint: Annotated[Path | None, written("Save the whole state here meanwhile.")] = None,
     every: Annotated[float, Option(help="Seconds between checkpoints.")] = 10.0,
@@ -112,7 +119,9 @@ def run(
     use_threads(threads)
     hint = "" if checkpoint is None else f"Continue with --checkpoint {checkpoint} --resume."
     with complaints(hint):
-        given = {"lr": lr, "steps": steps, "hops": hops}
+        named = {"lr": lr, "steps": steps, "hops": hops}
+        given = given_settings(pairs, settings, scenario)
+        given |= {key: value for key, value in named.items() if value is not None}
         config = Config(
             dataset=dataset,
             scenario=scenario,  # type: ignore[arg-type]
@@ -124,15 +133,17 @@ def run(
             batch_size=batch_size,
             visibility=visibility,  # type: ignore[arg-type]
             classes_per_task=classes_per_task or (1 if protocol == "paper" else 2),
-            class_order=_class_order(class_order),
+            tasks=tasks,
             epochs=epochs,
             protocol=protocol,  # type: ignore[arg-type]
-            settings={key: value for key, value in given.items() if value is not None},
+            settings=given,
         )
         if resume and checkpoint is None:
             raise ValueError("--resume needs --checkpoint, the file to continue from")
         with progress(as_json) as shown, signals() as stop, curves(curves_to) as point:
             data, config = load_or_generate(config, data_root, shown, as_json)
+            order = _class_order(class_order, data.graph.class_names)
+            config = replace(config, class_order=order)
             if protocol != "paper":
                 data, order = recut(data, config.classes_per_task, config.class_order)
                 config = replace(config, class_order=order)
@@ -162,6 +173,8 @@ def compare(
     memory: Capacity = 500,
     batch_size: BatchSize = 10,
     seeds: Seeds = 1,
+    pairs: Set = None,
+    settings: SettingsFile = None,
     threads: Threads = 1,
     data_root: DataRoot = None,
     out: Out = None,
@@ -169,7 +182,8 @@ def compare(
 ) -> None:
     """Run the given models with the given methods on the same stream, and print one table.
 
-    By default FGN with seven methods; models and methods are those of `evergraph run`.
+    By default FGN with seven methods; models and methods are those of `evergraph run`. Settings
+    that are given count for all of them.
     """
     from evergraph.evaluate.config import Config
 
@@ -177,6 +191,7 @@ def compare(
     use_threads(threads)
     results = []
     with complaints(), progress(as_json) as shown:
+        given = given_settings(pairs, settings, scenario)
         for model in models.split(","):
             for method in methods.split(","):
                 config = Config(
@@ -186,21 +201,27 @@ def compare(
                     method=method.strip(),
                     memory=memory,
                     batch_size=batch_size,
+                    settings=given,
                 )
                 data, config = load_or_generate(config, data_root, shown, as_json)
                 results.append(follow_run(config, seeds, data, shown))
     publish({**evidence, "results": results}, as_json, out, lambda: run_table(results))
 
 
-def _class_order(text: str | None) -> tuple[int, ...] | None:
+def _class_order(text: str | None, names: Sequence[str]) -> tuple[int, ...] | None:
+    """The order of classes, given by name or, as numbers, by label."""
     if text is None:
         return None
+    parts = [part.strip() for part in text.split(",")]
+    if set(parts) <= set(names):
+        return tuple(names.index(part) for part in parts)
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(int(part) for part in parts)
     except ValueError as error:
+        known = f" or names among {', '.join(names)}" if names else ""
         raise ValueError(
-            f"--class-order must be labels separated by commas, as numbers such as 2,0,1 (names "
-            f"are numbered in sorted order), got {text!r}"
+            "--class-order must be labels separated by commas, as numbers such as 2,0,1"
+            f"{known}, got {text!r}"
         ) from error
 
 
@@ -258,31 +279,3 @@ def follow_run(
         return run_config(config, tuple(range(seeds)), data, report, **files)
     finally:
         shown.remove_task(task)
-
-
-def run_table(results: list[dict[str, Any]]) -> Table:
-    """One line per run: how well, how much was forgotten, at what cost."""
-    config, seeds = results[0]["config"], results[0]["seeds"]
-    field = config["protocol"] != "paper"
-    way = f"{config['scenario']}-incremental, {config['protocol'] if field else 'one pass'}"
-    if config["scenario"] == "regular" and not field:
-        way = f"regular, {config['epochs']} passes"
-    words, keys = ("accuracy", "forgetting"), ("accuracy_mean", "forgetting_mean")
-    meaning = "forgetting: best minus last, mean of tasks"
-    if field:
-        words, keys = ("AP", "AF"), ("average_accuracy_mean", "average_forgetting_mean")
-        meaning = "AP: mean accuracy over classes at the end; AF: last minus first, mean of tasks"
-    text: list[list[str | Text]] = []
-    for result in results:
-        spread = f" ± {result['accuracy_sd']:.3f}" if len(seeds) > 1 and not field else ""
-        text.append([
-            f"{result['config']['model']}, {result['config']['method']}",
-            Text.assemble((f"{result[keys[0]]:.3f}", "bold"), spread),
-            f"{result[keys[1]]:.3f}",
-            f"{result['seconds']:.1f}",
-            f"{result['items_per_second']:,.0f}",
-            f"{result['memory_bytes'] / 1024:,.0f} kB",
-        ])  # fmt: skip
-    caption = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}; {meaning}"
-    columns = ("model, method", *words, "seconds", "items/s", "memory")
-    return table_of(f"{config['dataset']}, {way}", columns, text, caption=caption)

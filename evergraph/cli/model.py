@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand
@@ -21,6 +21,7 @@ from evergraph.cli.console import (
 )
 from evergraph.cli.data_tables import tables_of
 from evergraph.cli.model_output import as_text, counts, overview, record, state, write
+from evergraph.cli.settings import Set, SettingsFile, given_settings
 
 if TYPE_CHECKING:
     from evergraph.model import Model
@@ -57,6 +58,8 @@ def train(
     unknown_ends: Annotated[
         str, typer.Option(help="Edges to nodes that are not there: `wait`, `drop` or `error`.")
     ] = "wait",
+    pairs: Set = None,
+    settings: SettingsFile = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -71,12 +74,13 @@ def train(
     from evergraph.model.schemas import read_schema
 
     with complaints(), progress(as_json) as shown:
-        settings = Settings(learner=cast(Any, learner), unknown_ends=cast(Any, unknown_ends))
+        named = {"learner": learner, "unknown_ends": unknown_ends}
+        made = Settings.from_mapping({**named, **given_settings(pairs, settings)})
         given = None if schema is None else read_schema(schema)
         task = shown.add_task(f"reading {data}", total=None)
         nodes, edges = tables_of(data, data_root, lambda what: shown.update(task, description=what))
         shown.update(task, description=f"learning {data}")
-        with Model.train(out, nodes, edges, schema=given, settings=settings, id=id) as model:
+        with Model.train(out, nodes, edges, schema=given, settings=made, id=id) as model:
             found = {"model": str(out), **model.inspect()}
             if schema_out is not None:
                 schema_out.parent.mkdir(parents=True, exist_ok=True)

@@ -204,6 +204,12 @@ def _mean(scores: Iterable[tuple[float, int]], balanced: bool) -> float:
     return float(np.mean(accuracy) if balanced else np.average(accuracy, weights=size))
 
 
+def _prequential(records: Sequence[Record]) -> float | None:
+    """The share of labels that were predicted before learning, mean of seeds; None if none was."""
+    shares = [correct / total for correct, total in (r.prequential for r in records) if total]
+    return float(np.mean(shares)) if shares else None
+
+
 def summarize(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str, Any]:
     """The numbers of all seeds together: the JSON of a run."""
     final = [record.curve[-1][1] for record in records]
@@ -219,9 +225,7 @@ def summarize(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str,
         "accuracy_sd": float(np.std(final, ddof=1)) if len(final) > 1 else 0.0,
         "accuracy_per_seed": final,
         "forgetting_mean": float(np.mean([maximum_forgetting(m) for m in matrices])),
-        "prequential_mean": float(
-            np.mean([r.prequential[0] / max(r.prequential[1], 1) for r in records])
-        ),
+        "prequential_mean": _prequential(records),
         "average_accuracy_mean": float(np.mean([average_accuracy(m) for m in matrices])),
         "average_forgetting_mean": float(np.mean([average_forgetting(m) for m in matrices])),
         "class_accuracy": [record.class_accuracy for record in records],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from evergraph import __version__
 from evergraph.checks import check_one_of
@@ -68,6 +68,18 @@ class Settings:
             raise ValueError(f"directed must be true or false, got {self.directed!r}")
         _ = self.blocks  # which must exist
 
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Settings:
+        """Settings from what JSON can hold; an error names those that are known."""
+        known = [field.name for field in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise ValueError(f"settings must be among {', '.join(known)}, got {name!r}")
+        linear = values.get("linear", cls.linear)
+        if isinstance(linear, str):
+            raise ValueError(f'linear must be a list of blocks, such as ["x"], got {linear!r}')
+        return cls(**{**values, "linear": tuple(linear)})
+
     @property
     def blocks(self) -> Blocks:
         """What rows are made of."""
@@ -80,8 +92,7 @@ def read_settings(path: Path) -> Settings:
         values = json.loads((path / SETTINGS).read_text())
         if values["version"] != VERSION:
             raise ValueError(f"version {VERSION} is known, got {values['version']}")
-        given = values["settings"]
-        return Settings(**{**given, "linear": tuple(given["linear"])})
+        return Settings.from_mapping(values["settings"])
     except OSError as error:
         raise ValueError(
             f"{path} is no model folder ({error.strerror or error}); make one with train"
