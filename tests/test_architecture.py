@@ -109,7 +109,7 @@ ORDER = {
     "apps/matching": [
         ["images"],
         ["features"],
-        ["candidates", "truth"],
+        ["candidates", "truth", "verify"],
         ["arrangements", "evaluate", "homography", "tartanair"],
         ["matcher", "sources"],
         ["train"],

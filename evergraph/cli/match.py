@@ -16,6 +16,7 @@ from evergraph.cli.console import (
     complaints,
     progress,
     publish,
+    remark,
     table_of,
     use_threads,
     written,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from evergraph.apps.matching.matcher import Matcher
+    from evergraph.apps.matching.verify import Array
 
 match = typer.Typer(no_args_is_help=True, help="Match the points of images, and learn to.")
 
@@ -43,6 +45,14 @@ Threshold = Annotated[
     float | None,
     typer.Option(help="Least confidence of a match; default: where F1 of a pair should be best."),
 ]
+Certain = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Matches of probability 0.7 that images of one scene must have; with fewer there are "
+        "none. 0: no such decision. Default: 4.",
+    ),
+]
 
 
 @match.command("pair")
@@ -54,13 +64,22 @@ def match_pair(
     detector: OtherDetector = None,
     points: Points = 1024,
     threshold: Threshold = None,
+    certain: Certain = None,
+    verify: Annotated[
+        str, typer.Option(help="`homography`, `fundamental` or `essential`: what matches agree on.")
+    ] = "",
+    intrinsics: Annotated[
+        str, typer.Option(help="fx,fy,cx,cy of both cameras, or of each: fx,fy,cx,cy;fx,fy,cx,cy.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Match two images: matches.npz in SuperGlue's keys, and a picture.
 
     `keypoints0` and `keypoints1` hold the points, `matches` the partner of each point of the first
     image or -1, `match_confidence` how sure that is. In the picture green lines are sure, red ones
-    are not.
+    are not. With --verify, `inliers` tells which points have a match that agrees with the `model`
+    (3 × 3, estimated with MAGSAC++), and the picture shows only those; `essential` needs
+    --intrinsics and adds the pose, `rotation` and `translation`.
     """
     with complaints():
         import numpy as np
@@ -68,26 +87,36 @@ def match_pair(
         from evergraph.apps.matching.images import draw_matches, read_image, to_color
 
         quiet_threads()
-        tool = open_matcher(matcher, detector, points, threshold)
+        cameras = read_intrinsics(intrinsics)
+        if verify:
+            check_verification(verify, cameras)
+        tool = open_matcher(matcher, detector, points, threshold, certain)
         images = [read_image(path) for path in (first, second)]
         start = time.perf_counter()
         found = tool.match(*images)
+        if verify:
+            found = found.verified(verify, cameras)  # type: ignore[arg-type]
         seconds = time.perf_counter() - start
         out.mkdir(parents=True, exist_ok=True)
         np.savez(out / "matches.npz", allow_pickle=False, **found.arrays())
         matches = found.matches
-        ends = found.keypoints0[matches.first], found.keypoints1[matches.second]
+        kept = slice(None) if found.geometry is None else found.geometry.inliers
+        ends = found.keypoints0[matches.first[kept]], found.keypoints1[matches.second[kept]]
         shown = [to_color(image) for image in images]
-        draw_matches(shown, ends, matches.confidence, out / "matches.png")
+        draw_matches(shown, ends, matches.confidence[kept], out / "matches.png")
     result: dict[str, object] = {
         "points0": len(found.keypoints0),
         "points1": len(found.keypoints1),
         "matches": len(matches),
+        "same_scene": len(matches) > 0,
         "mean_confidence": float(matches.confidence.mean()) if len(matches) else None,
+        **({} if found.geometry is None else {"inliers": int(found.geometry.inliers.sum())}),
         "seconds": seconds,
     }
     publish(result, as_json, None, lambda: _numbers(f"{first.name} and {second.name}", result))
     if not as_json:
+        if not len(matches):
+            remark("These do not seem to be images of one scene: no matches.", "yellow")
         typer.echo(f"Matches and a picture of them are in {out}/")
 
 
@@ -198,7 +227,7 @@ def match_train(
 @match.command("evaluate")
 def match_evaluate(
     folder: Annotated[
-        Path, typer.Argument(help="HPatches' or TartanAir's layout, or a folder of images.")
+        Path, typer.Argument(help="HPatches', Oxford's or TartanAir's layout, or plain images.")
     ],
     count: Annotated[int, typer.Option("--pairs", min=1, help="Pairs at the most.")] = 200,
     apart: Annotated[int, typer.Option(min=1, help="Frames between the two of a pair.")] = 1,
@@ -217,7 +246,7 @@ def match_evaluate(
     """
     with complaints():
         from evergraph.apps.matching.evaluate import evaluate, settled
-        from evergraph.apps.matching.sources import judged_pairs
+        from evergraph.apps.matching.sources import TRUTH, judged_pairs, layout_of
         from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
@@ -232,19 +261,60 @@ def match_evaluate(
                 shown.update(task, description=name)
                 rows.append({"method": name, **evaluate(found, method, geometry=True)})
                 shown.advance(task)
-    result: dict[str, object] = {**evidence, "folder": folder.name, "rows": rows}
-    publish(result, as_json, out, lambda: _methods(rows))
+    layout = layout_of(folder)
+    about = {"folder": folder.name, "layout": layout, "truth": TRUTH[layout], "pairs": len(found)}
+    result: dict[str, object] = {**evidence, **about, "rows": rows}
+    title = f"{len(found)} pairs of {folder.name}, truth from {TRUTH[layout]}"
+    publish(result, as_json, out, lambda: _methods(title, rows))
 
 
 def open_matcher(
-    path: Path | None, detector: str | None, points: int, threshold: float | None
+    path: Path | None,
+    detector: str | None,
+    points: int,
+    threshold: float | None,
+    certain: int | None = None,
 ) -> Matcher:
     """The matcher of a file, or the one we ship, with changes from the command line."""
     from evergraph.apps.matching.matcher import Matcher
 
     tool = Matcher.pretrained(detector or "sift") if path is None else Matcher.load(path)  # type: ignore[arg-type]
-    given = {"detector": detector, "points": points, "threshold": threshold}
-    return replace(tool, **{name: one for name, one in given.items() if one is not None})  # type: ignore[arg-type]
+    given: dict[str, Any] = {"detector": detector, "points": points}
+    given |= {"threshold": threshold, "certain": certain}
+    return replace(tool, **{name: one for name, one in given.items() if one is not None})
+
+
+def read_intrinsics(text: str) -> tuple[Array, Array] | None:
+    """Intrinsic matrices of both cameras from `fx,fy,cx,cy`, once or twice with `;` between."""
+    import numpy as np
+
+    if not text:
+        return None
+    try:
+        values = [[float(word) for word in part.split(",")] for part in text.split(";")]
+        fx, fy, cx, cy = np.array(values * (2 // len(values))).T
+        valid = len(fx) == 2 and min(*fx, *fy) > 0
+    except (ValueError, ZeroDivisionError):
+        valid = False
+    if not valid:
+        raise ValueError(
+            f"--intrinsics must be fx,fy,cx,cy with focal lengths above 0, once or twice with ; "
+            f"between, got {text!r}"
+        )
+    return tuple(
+        np.array([[a, 0, x], [0, b, y], [0, 0, 1]])
+        for a, b, x, y in zip(fx, fy, cx, cy, strict=True)
+    )  # type: ignore[return-value]
+
+
+def check_verification(model: str, cameras: object) -> None:
+    """Reject an unknown model, and an essential matrix without cameras."""
+    from evergraph.apps.matching.verify import MODELS
+    from evergraph.checks import check_one_of
+
+    check_one_of("verify", model, MODELS)
+    if model == "essential" and cameras is None:
+        raise ValueError("--verify essential needs --intrinsics fx,fy,cx,cy, got none")
 
 
 def quiet_threads() -> None:
@@ -277,7 +347,7 @@ def _numbers(title: str, result: dict[str, Any]) -> Table:
     return shown
 
 
-def _methods(rows: list[dict[str, Any]]) -> Table:
+def _methods(title: str, rows: list[dict[str, Any]]) -> Table:
     """One row a method, with the area under the curve that the pairs allow."""
     auc = next((name for name in ("auc_magsac", "auc_pose") if name in rows[0]), None)
     columns = ("method", "precision", "recall", "F1", "mean error, px", *(("AUC",) if auc else ()))
@@ -288,4 +358,4 @@ def _methods(rows: list[dict[str, Any]]) -> Table:
         if auc:
             numbers.append(" / ".join(f"{100 * value:.1f}" for value in row[auc]))
         lines.append([row["method"], *numbers])
-    return table_of("Matches within 3 pixels", columns, lines)
+    return table_of(f"Matches within 3 pixels: {title}", columns, lines)

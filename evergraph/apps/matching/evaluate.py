@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
+from evergraph.apps.matching.verify import verify
 from evergraph.extras import require
 
 cv2 = require("cv2", "matching")
@@ -126,39 +127,32 @@ def corner_errors(pair: Pair, matches: Matches) -> tuple[float, float]:
     """Mean corner errors of homographies estimated by DLT and by MAGSAC, in pixels."""
     points0, points1 = pair.points(matches)
     corners = np.array([[[0, 0], [1, 0], [1, 1], [0, 1]]], float) * pair.size
-    out = [np.inf, np.inf]
-    for kind, method in enumerate((0, cv2.USAC_MAGSAC)):
-        cv2.setRNGSeed(0)
-        enough = len(points0) >= 4
-        found = cv2.findHomography(points0, points1, method, 3.0)[0] if enough else None
+    direct = cv2.findHomography(points0, points1, 0)[0] if len(points0) >= 4 else None
+    out = []
+    for found in (direct, verify(points0, points1, "homography").model):
+        distance = np.inf
         if found is not None:
             with np.errstate(all="ignore"):
                 there = [cv2.perspectiveTransform(corners, m)[0] for m in (pair.homography, found)]
                 distance = float(np.linalg.norm(there[0] - there[1], axis=1).mean())
-            out[kind] = distance if np.isfinite(distance) else np.inf
+        out.append(distance if np.isfinite(distance) else np.inf)
     return out[0], out[1]
 
 
 def pose_error(pair: Pair, matches: Matches) -> float:
     """Larger error of rotation and translation direction, in degrees; 180 without an estimate."""
     assert pair.motion is not None
-    if len(matches) < 5:
-        return 180.0
     focal = pair.size[0] / 2
     camera = np.array([[focal, 0, pair.size[0] / 2], [0, focal, pair.size[1] / 2], [0, 0, 1]])
-    points = pair.points(matches)
-    cv2.setRNGSeed(0)
-    essential, inliers = cv2.findEssentialMat(
-        *points, camera, method=cv2.RANSAC, prob=0.999, threshold=1.0
-    )
-    if essential is None or essential.shape != (3, 3):
+    found = verify(*pair.points(matches), "essential", (camera, camera))
+    if found.rotation is None or found.translation is None:
         return 180.0
-    _, rotation, shift, _ = cv2.recoverPose(essential, *points, camera, mask=inliers)
+    rotation, shift = found.rotation, found.translation
     cosine = (np.trace(rotation.T @ pair.motion[:3, :3]) - 1) / 2
     true = pair.motion[:3, 3]
     length = float(np.linalg.norm(shift) * np.linalg.norm(true))
     # a static camera has no direction of translation
-    along = abs(shift[:, 0] @ true) / length if length >= 1e-9 else 1.0
+    along = abs(shift @ true) / length if length >= 1e-9 else 1.0
     return float(np.degrees(np.arccos(np.clip([cosine, along], -1, 1))).max())
 
 

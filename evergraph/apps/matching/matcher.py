@@ -30,7 +30,7 @@ from evergraph.apps.matching.features import (
 )
 from evergraph.apps.matching.images import Image, read_image
 from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
-from evergraph.extras import require
+from evergraph.apps.matching.verify import Geometry, Model, verify
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
@@ -38,11 +38,10 @@ from evergraph.learn.methods import Replay
 from evergraph.learn.training import Training
 from evergraph.nn.fgn import FGN
 
-cv2 = require("cv2", "matching")
-
 Array = NDArray[Any]
 SURE = 0.5  # minimum probability of the matches that a fundamental matrix is estimated from
 FEWEST = 16  # inliers that an estimate needs to be used
+CERTAIN = 0.7  # probability of the matches that two images of one scene have several of
 SAVED = ("kind", "threshold", "detector", "points")  # in a file, beside network and proposal
 WRONG = 3 * PIXELS  # distance from the epipolar line beyond which a candidate is false
 
@@ -54,20 +53,41 @@ class Matched:
     Attributes:
         keypoints0, keypoints1: `(N, 2)` all points found, x and y in pixels.
         matches: which of them belong together, the most confident first.
+        geometry: what they agree on, see `verified`; None if they were not verified.
     """
 
     keypoints0: Array
     keypoints1: Array
     matches: Matches
+    geometry: Geometry | None = None
+
+    def verified(
+        self,
+        model: Model = "fundamental",
+        cameras: tuple[Array, Array] | None = None,
+        tolerance: float | None = None,
+    ) -> Matched:
+        """The same with the geometry that its matches agree on, see `verify`."""
+        ends = self.keypoints0[self.matches.first], self.keypoints1[self.matches.second]
+        return replace(self, geometry=verify(*ends, model, cameras, tolerance))
 
     def arrays(self) -> dict[str, Array]:
-        """What SuperGlue writes: `matches[i]` is the partner of point i or -1."""
+        """What SuperGlue writes: `matches[i]` is the partner of point i or -1.
+
+        Verified matches have `inliers` `(N0,)`, `model`, and with an essential matrix `rotation`
+        and `translation`.
+        """
         partner = np.full(len(self.keypoints0), -1)
         confidence = np.zeros(len(self.keypoints0), np.float32)
         partner[self.matches.first] = self.matches.second
         confidence[self.matches.first] = self.matches.confidence
         points = {"keypoints0": self.keypoints0, "keypoints1": self.keypoints1}
-        return {**points, "matches": partner, "match_confidence": confidence}
+        found = {**points, "matches": partner, "match_confidence": confidence}
+        if self.geometry is not None:
+            inliers = np.zeros(len(self.keypoints0), bool)
+            inliers[self.matches.first] = self.geometry.inliers
+            found |= {"inliers": inliers, **self.geometry.arrays()}
+        return found
 
 
 def replay_learner(network: FGN, capacity: int = 2000, seed: int = 0) -> Learner:
@@ -89,6 +109,8 @@ class Matcher:
         network: scores candidates; a new one if None.
         detector: `sift` or `orb`, for images.
         points: of each image, at the most.
+        certain: how many matches of a probability of 0.7 or more two images need to be taken as
+            views of one scene; images with fewer have no matches at all. 0 returns all there are.
         learner: of the network; `replay_learner` from the first pair on if None.
 
     Example:
@@ -105,12 +127,15 @@ class Matcher:
     network: FGN = None  # type: ignore[assignment]
     detector: Detector = "sift"
     points: int = 512
+    certain: int = 4
     learner: Learner | None = None
 
     def __post_init__(self) -> None:
         """Reject what is no probability and no detector."""
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold must lie in 0..1, got {self.threshold}")
+        if self.certain < 0:
+            raise ValueError(f"certain must be 0 or more matches, got {self.certain}")
         check_detector(self.detector)
         self.network = self.network or candidate_network(self.kind, self.proposal.neighbors)
 
@@ -157,7 +182,10 @@ class Matcher:
         """Match so that the order in which points come changes nothing, not even a rounding."""
         order0, order1 = canonical_order(first), canonical_order(second)
         graph = propose(first.take(order0), second.take(order1), self.proposal)
-        found = decide(graph, score(self.network, graph), self.threshold)
+        likely = score(self.network, graph)
+        if len(one_to_one(graph.first, graph.second, likely, CERTAIN)) < self.certain:
+            return sorted_matches(order0[:0], order1[:0], likely[:0])
+        found = decide(graph, likely, self.threshold)
         return sorted_matches(order0[found.first], order1[found.second], found.confidence)
 
     # -- learning ---------------------------------------------------------------------------
@@ -223,18 +251,17 @@ def verified_labels(pair: Pair, graph: CandidateGraph, probabilities: Array) -> 
     matches = one_to_one(graph.first, graph.second, probabilities, SURE)
     if len(matches) < FEWEST:
         return unknown
-    cv2.setRNGSeed(0)
-    estimate, inliers = cv2.findFundamentalMat(*pair.points(matches), cv2.USAC_MAGSAC, 1.0, 0.999)
-    if estimate is None or estimate.shape != (3, 3) or int(inliers.sum()) < FEWEST:
+    found = verify(*pair.points(matches), "fundamental")
+    kept = found.inliers
+    if found.model is None or int(kept.sum()) < FEWEST:
         return unknown
-    kept = inliers[:, 0].astype(bool)
     partner = np.full(len(pair.first), -1)
     partner[matches.first[kept]] = matches.second[kept]
     taken = np.zeros(len(pair.second), bool)
     taken[matches.second[kept]] = True
     true = partner[graph.first] == graph.second
     rival = (partner[graph.first] >= 0) | taken[graph.second]
-    far = epipolar_distance(pair, graph, estimate) > WRONG
+    far = epipolar_distance(pair, graph, found.model) > WRONG
     return np.where(true, 1, np.where(rival | far, 0, unknown))
 
 

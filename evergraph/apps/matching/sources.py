@@ -1,4 +1,4 @@
-"""Where pairs come from: bundled photographs, HPatches, TartanAir, or a folder of images."""
+"""Where pairs come from: bundled photographs, HPatches, Oxford, TartanAir, plain images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,19 @@ from evergraph.extras import require
 cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
-Layout = Literal["hpatches", "tartanair", "images"]
+Layout = Literal["hpatches", "oxford", "tartanair", "images"]
+PLANAR: dict[Layout, tuple[str, str]] = {
+    "hpatches": ("H_1_{}", "{}"),
+    "oxford": ("H1to{}p", "img{}"),
+}
+"""How layouts with true homographies from image 1 to image k name their files."""
+TRUTH: dict[Layout, str] = {
+    "hpatches": "the homographies H_1_k of HPatches",
+    "oxford": "the homographies H1tokp of Oxford's affine sets",
+    "tartanair": "depth and poses of TartanAir",
+    "images": "random homographies, since the folder holds plain images",
+}
+"""Where the truth of each layout comes from."""
 SCENES = (
     "astronaut.png", "camera.png", "chelsea.png", "china.jpg", "coffee.png", "flower.jpg",
     "rocket.jpg",
@@ -74,18 +86,30 @@ def photograph(name: str) -> Image:
     )
 
 
-# -- HPatches: folders with images 1 to 6 and homographies H_1_k --------------------------------
+# -- HPatches and Oxford: folders with images 1 to 6 and homographies from the first ------------
 
 
-def hpatches_pairs(
-    scene: Path, short_side: int = 480, points: int = 512, detector: Detector = "sift"
+def planar_scenes(folder: Path, layout: Layout) -> list[Path]:
+    """The folders below that hold homographies of a layout, sorted."""
+    found = folder.rglob(PLANAR[layout][0].format("[0-9]*"))
+    return sorted({path.parent for path in found})
+
+
+def planar_pairs(
+    scene: Path,
+    short_side: int = 480,
+    points: int = 512,
+    detector: Detector = "sift",
+    layout: Layout = "hpatches",
 ) -> Iterator[Pair]:
     """Pair image 1 with every image that has a homography, scaled down to `short_side`."""
-    image, scale = _read_scaled(scene, 1, short_side)
+    matrix, name = PLANAR[layout]
+    image, scale = _read_scaled(scene, name.format(1), short_side)
     first, size = detect(image, detector, points), (image.shape[1], image.shape[0])
-    for path in sorted(scene.glob("H_1_*")):
-        number = int(path.name.rpartition("_")[2])
-        image, other = _read_scaled(scene, number, short_side)
+    before, _, after = matrix.partition("{}")
+    for path in sorted(scene.glob(matrix.format("[0-9]*"))):
+        number = path.name.removeprefix(before).removesuffix(after)
+        image, other = _read_scaled(scene, name.format(number), short_side)
         homography = other @ read_homography(path) @ np.linalg.inv(scale)
         second = detect(image, detector, points)
         yield homography_pair(first, second, homography, size, f"{scene.name}/1-{number}")
@@ -97,14 +121,16 @@ def read_homography(path: Path) -> Array:
         values = np.array([float(word) for word in path.read_text().split()])
     except ValueError:
         values = np.zeros(0)
-    if values.size != 9 or not np.isfinite(values).all() or values[8] == 0:
-        raise ValueError(f"{path} must hold the 9 numbers of a homography, got {values.size}")
-    return np.asarray(values.reshape(3, 3) / values[8])
+    if values.size != 9 or not np.isfinite(values).all() or not np.linalg.det(values.reshape(3, 3)):
+        raise ValueError(
+            f"{path} must hold the 9 numbers of an invertible homography, got {values.size}"
+        )
+    return np.asarray(values.reshape(3, 3))
 
 
-def _read_scaled(scene: Path, number: int, short_side: int) -> tuple[Image, Array]:
+def _read_scaled(scene: Path, name: str, short_side: int) -> tuple[Image, Array]:
     """An image scaled down, and the scaling as a homography."""
-    paths = [scene / f"{number}{suffix}" for suffix in SUFFIXES]
+    paths = [scene / f"{name}{suffix}" for suffix in SUFFIXES]
     image = read_image(next(filter(Path.is_file, paths), paths[0]))
     scale = min(short_side / min(image.shape[:2]), 1.0)
     if scale < 1:
@@ -119,8 +145,9 @@ def layout_of(folder: Path) -> Layout:
     """Detect the layout of a folder."""
     if not folder.is_dir():
         raise ValueError(f"expected a folder, got {folder}")
-    if next(folder.rglob("H_1_2"), None) is not None:
-        return "hpatches"
+    for layout in PLANAR:
+        if planar_scenes(folder, layout):
+            return layout
     if next(folder.rglob("pose_left.txt"), None) is not None:
         return "tartanair"
     return "images"
@@ -132,9 +159,11 @@ def judged_pairs(
     """At most `count` pairs with ground truth; plain images are warped by random homographies."""
     layout = layout_of(folder)
     found: Iterator[Pair]
-    if layout == "hpatches":
-        scenes = sorted(path.parent for path in folder.rglob("H_1_2"))
-        found = chain.from_iterable(hpatches_pairs(one, 480, points, detector) for one in scenes)
+    if layout in PLANAR:
+        found = chain.from_iterable(
+            planar_pairs(one, 480, points, detector, layout)
+            for one in planar_scenes(folder, layout)
+        )
     elif layout == "tartanair":
         found = chain.from_iterable(
             sequence_pairs(one, apart, 640, points, detector) for one in sequences(folder)

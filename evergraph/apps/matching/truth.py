@@ -129,9 +129,19 @@ def _distances(points: Array, others: Array) -> Array:
 
 
 def warp(points: Array, homography: Array) -> Array:
-    """Apply a homography to points `(N, 2)`; NaN for points behind the camera."""
-    ones = np.ones((len(points), 1))
-    out = np.concatenate([points.astype(np.float64), ones], 1) @ homography.T
+    """Apply a homography to points `(N, 2)`; NaN for points behind the camera.
+
+    A homography is known up to a factor, and so its sign is not given. It is chosen so that the
+    map keeps the orientation, as two views of one side of a plane do, with the origin of the image
+    in front; if these two disagree (a mirror image, a strong tilt), so that more points are in
+    front.
+    """
+    matrix = np.asarray(homography, np.float64)
+    matrix = matrix / max(np.abs(matrix[2]).max(), np.finfo(float).tiny)
+    out = np.concatenate([points.astype(np.float64), np.ones((len(points), 1))], 1) @ matrix.T
+    orientation = np.sign(np.linalg.det(matrix))
+    agreed = orientation == np.sign(matrix[2, 2])
+    out *= orientation if agreed or not len(out) else np.sign(np.sign(out[:, 2]).sum() or 1)
     depth = np.where(out[:, 2:] > 1e-9, out[:, 2:], np.nan)
     return np.asarray(out[:, :2] / depth)
 

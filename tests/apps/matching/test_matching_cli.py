@@ -69,6 +69,71 @@ def test_pair_writes_matches_and_a_picture(images, tmp_path):
     assert str(told["matches"]) in table.output
 
 
+@pytest.mark.parametrize("model", ["homography", "fundamental", "essential"])
+def test_pair_verifies_what_matches_agree_on(model, images, tmp_path):
+    big = texture(160, 7)
+    moved = np.roll(big, 4, axis=1)
+    moved[:60, :60] = texture(60, 3)  # something else has come into view
+    cv2.imwrite(str(images / "b.png"), moved)
+    arguments = ["pair", images / "a.png", images / "b.png", "--out", tmp_path, "--verify", model]
+    if model == "essential":
+        arguments += ["--intrinsics", "150,150,80,80"]
+    told = json.loads(invoke(*arguments, "--json").stdout)
+    with np.load(tmp_path / "matches.npz") as file:
+        saved = dict(file)
+    inliers = saved["inliers"]
+    assert inliers.shape == saved["matches"].shape
+    assert told["inliers"] == inliers.sum() > 20
+    assert (saved["matches"][inliers] >= 0).all()
+    ends = saved["keypoints0"][inliers], saved["keypoints1"][saved["matches"][inliers]]
+    points0, points1 = (np.c_[part, np.ones(len(part))] for part in ends)
+    if model == "homography":
+        there = points0 @ saved["model"].T
+        assert np.abs(there[:, :2] / there[:, 2:] - ends[1]).max() < 4
+    if model == "fundamental":
+        line = points0 @ saved["model"].T
+        off = np.abs((points1 * line).sum(1)) / np.hypot(line[:, 0], line[:, 1])
+        assert off.max() < 4
+    if model == "essential":
+        assert np.allclose(saved["rotation"] @ saved["rotation"].T, np.eye(3))
+        assert np.linalg.norm(saved["translation"]) == pytest.approx(1)
+
+
+def test_evaluate_names_the_truth(tmp_path):
+    scene = tmp_path / "leuven"
+    scene.mkdir()
+    image = cv2.cvtColor(texture(160, 5), cv2.COLOR_GRAY2BGR)
+    homography = np.array([[1.0, 0.05, 4.0], [-0.05, 1.0, 6.0], [0, 0, 1]])
+    cv2.imwrite(str(scene / "img1.ppm"), image)
+    cv2.imwrite(str(scene / "img2.ppm"), cv2.warpPerspective(image, homography, (160, 160)))
+    np.savetxt(scene / "H1to2p", -homography)
+    told = json.loads(invoke("evaluate", tmp_path, "--points", 80, "--json").stdout)
+    assert told["layout"] == "oxford"
+    assert told["truth"] == "the homographies H1tokp of Oxford's affine sets"
+    assert told["pairs"] == 1
+    assert told["rows"][-1]["recall"] > 0.3
+    shown = invoke("evaluate", tmp_path, "--points", 80)
+    assert "Oxford's affine sets" in " ".join(shown.output.split())
+    (scene / "H1to2p").unlink()
+    cv2.imwrite(str(tmp_path / "a.png"), image)
+    plain = invoke("evaluate", tmp_path, "--points", 80, "--pairs", 1)
+    assert "random homographies" in " ".join(plain.output.split())
+
+
+def test_images_of_different_scenes_have_no_matches(tmp_path):
+    for seed in (1, 2):
+        cv2.imwrite(str(tmp_path / f"{seed}.png"), texture(200, seed))
+    arguments = ("pair", tmp_path / "1.png", tmp_path / "2.png", "--out", tmp_path)
+    shown = invoke(*arguments, "--certain", 0, "--json")
+    assert json.loads(shown.stdout)["matches"] > 0  # what there is without the decision
+    told = json.loads(invoke(*arguments, "--json").stdout)
+    assert (told["matches"], told["same_scene"]) == (0, False)
+    assert "do not seem to be images of one scene" in invoke(*arguments).output
+    same = json.loads(invoke("pair", *[tmp_path / "1.png"] * 2, "--out", tmp_path, "--json").stdout)
+    assert same["same_scene"]
+    assert same["matches"] > 50
+
+
 @pytest.mark.parametrize("kind", ["gray16", "alpha", "one"])
 def test_pair_takes_all_kinds_of_images(kind, images, tmp_path):
     gray = texture(96, 2)
@@ -94,6 +159,10 @@ def test_pair_takes_all_kinds_of_images(kind, images, tmp_path):
         (("pair", "a", "b", "--matcher", "none"), "no matcher at none"),
         (("pair", "a", "b", "--detector", "surf"), "detector must be sift or orb"),
         (("pair", "a", "b", "--threshold", "3"), "threshold must lie in 0..1"),
+        (("pair", "a", "b", "--verify", "affine"), "verify must be one of"),
+        (("pair", "a", "b", "--verify", "essential"), "needs --intrinsics"),
+        (("pair", "a", "b", "--intrinsics", "1,2,3"), "fx,fy,cx,cy with focal lengths above 0"),
+        (("pair", "a", "b", "--intrinsics", "0,2,3,4"), "focal lengths above 0"),
     ],
 )
 def test_complaints_are_one_line(arguments, message):

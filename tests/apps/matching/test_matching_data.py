@@ -11,7 +11,7 @@ from matching_pairs import easy_pair, random_features, texture
 from evergraph.apps.matching import sources, tartanair
 from evergraph.apps.matching.homography import Views, album_pairs, pairs, photometric
 from evergraph.apps.matching.sources import judged_pairs, layout_of, video_pairs
-from evergraph.apps.matching.truth import warp
+from evergraph.apps.matching.truth import homography_pair, warp
 from experiments import matching_scenes as render
 
 SMALL = Views(size=(96, 72), points=40, difficulty=0.3, noise=0.2, matches=4)
@@ -53,6 +53,37 @@ def test_true_matches_are_the_plain_loop():
 def test_points_behind_the_plane_have_no_place():
     homography = np.array([[1.0, 0, 0], [0, 1, 0], [0.1, 0, 1]])
     assert np.isnan(warp(np.array([[-20.0, 0.0]]), homography)).all()
+
+
+@pytest.mark.parametrize("factor", [-1.0, 1e-9, -1e9])
+@pytest.mark.parametrize(
+    "homography",
+    [
+        [[1.0, 0.1, 5.0], [-0.1, 1.2, 3.0], [0.001, 0.0005, 1.0]],
+        [[1.0, 0, 0], [0, 1, 0], [0.1, 0, 1]],  # with points behind the camera
+        [[-1.0, 0, 200.0], [0, 1, 0], [0, 0, 1]],  # a mirror image
+        [[1.0, 0, 0], [0, 1, 0], [-0.1, 0, 1]],  # the origin in front of few points
+    ],
+)
+def test_a_homography_has_neither_sign_nor_scale(homography, factor):
+    points = np.random.default_rng(0).uniform(-15, 100, (30, 2))
+    matrix = np.array(homography)
+    there = warp(points, matrix)
+    assert np.isfinite(there).any()
+    assert np.allclose(warp(points, factor * matrix), there, equal_nan=True)
+    first = random_features(30)
+    one, other = (homography_pair(first, first, m, (200, 150)) for m in (matrix, factor * matrix))
+    assert one.true_matches.tolist() == other.true_matches.tolist()
+    assert np.allclose(one.truth.backward, other.truth.backward, equal_nan=True)
+
+
+def test_a_composed_homography_keeps_what_lies_beyond_its_origin():
+    first = np.array([[1.0, 0, 0], [0, -1, 0], [0.05, 0, -1.0]])  # the origin is behind the camera
+    points = np.array([[40.0, 10.0], [80.0, 60.0], [100.0, 20.0]])
+    depth = 0.05 * points[:, 0] - 1
+    there = points * [1, -1] / depth[:, None]
+    assert np.allclose(warp(points, first), there)
+    assert np.allclose(warp(points, -first), there)
 
 
 def test_pairs_of_photographs_follow_their_homography():
@@ -240,22 +271,31 @@ def test_the_two_real_frames_of_tartanair():
 # -- other layouts ------------------------------------------------------------------------------
 
 
-def test_hpatches_layout(tmp_path):
+@pytest.mark.parametrize(
+    ("layout", "image_name", "matrix_name"),
+    [("hpatches", "{}.ppm", "H_1_{}"), ("oxford", "img{}.ppm", "H1to{}p")],
+)
+@pytest.mark.parametrize("factor", [1.0, -1.0, 250.0])
+def test_layouts_with_homographies(layout, image_name, matrix_name, factor, tmp_path):
     scene = tmp_path / "v_plane"
     scene.mkdir()
     image = cv2.cvtColor(texture(128, 3), cv2.COLOR_GRAY2BGR)
     homography = np.array([[1.0, 0.05, 4.0], [-0.05, 1.0, 6.0], [0.0001, 0, 1]])
-    cv2.imwrite(str(scene / "1.ppm"), image)
-    cv2.imwrite(str(scene / "2.ppm"), cv2.warpPerspective(image, homography, (128, 128)))
-    np.savetxt(scene / "H_1_2", homography)
-    assert layout_of(tmp_path) == "hpatches"
+    cv2.imwrite(str(scene / image_name.format(1)), image)
+    warped = cv2.warpPerspective(image, homography, (128, 128))
+    cv2.imwrite(str(scene / image_name.format(2)), warped)
+    np.savetxt(scene / matrix_name.format(2), factor * homography)
+    assert layout_of(tmp_path) == layout
     for side in (128, 96):
-        pair = next(iter(sources.hpatches_pairs(scene, short_side=side, points=60)))
+        pair = next(sources.planar_pairs(scene, short_side=side, points=60, layout=layout))
         true = pair.true_matches
         assert (true >= 0).sum() > 20
-    (scene / "H_1_2").write_text("1 2 3")
-    with pytest.raises(ValueError, match="9 numbers of a homography, got 3"):
-        next(iter(sources.hpatches_pairs(scene)))
+        assert pair.name == "v_plane/1-2"
+    found = judged_pairs(tmp_path, 5, points=60)
+    assert [pair.name for pair in found] == ["v_plane/1-2"]
+    (scene / matrix_name.format(2)).write_text("1 2 3")
+    with pytest.raises(ValueError, match="9 numbers of an invertible homography, got 3"):
+        next(sources.planar_pairs(scene, layout=layout))
 
 
 def test_disparity_there_and_back():
