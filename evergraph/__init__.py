@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from evergraph.stream import link_continuum as link_continuum
     from evergraph.stream import node_continuum as node_continuum
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _WHERE = {
     "graph": "Dataset Graph GrowingGraph Neighbors SparseRows",
