@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from evergraph.learn.methods import Analytic as Analytic
     from evergraph.learn.methods import Finetune as Finetune
     from evergraph.learn.methods import Joint as Joint
+    from evergraph.learn.methods import Kernel as Kernel
     from evergraph.learn.methods import LwF as LwF
     from evergraph.learn.methods import Replay as Replay
     from evergraph.model import GraphClassifier as GraphClassifier
@@ -56,7 +57,7 @@ _WHERE = {
     "nn": "FGN Requires baseline",
     "learn": "AgeQuota ClassBalanced Classification Learner LinkPrediction Memory Method "
     "Regression Reservoir Task Training UniformEviction",
-    "learn.methods": "AGEM DER EWC GEM MAS Analytic Finetune Joint LwF Replay",
+    "learn.methods": "AGEM DER EWC GEM MAS Analytic Finetune Joint Kernel LwF Replay",
     "model": "GraphClassifier Model Settings open",
     "serve.client": "Client",
 }

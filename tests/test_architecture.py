@@ -49,7 +49,7 @@ ORDER = {
         ["support"],
         ["dense", "rank_one", "fused"],
         ["lean", "build"],
-        ["embedding"],
+        ["embedding", "kernel"],
     ],
     "feature_graph/compiled": [
         ["twins", "fixed_point", "vector"],
@@ -75,12 +75,12 @@ ORDER = {
         ["gate"],
         ["intake"],
         ["state"],
-        ["learner", "sums"],
+        ["learner", "sums", "dual"],
         ["methods", "solution"],
         ["exact"],
         ["network", "explain"],
     ],
-    "learn/methods": [["analytic", "consolidation", "distillation", "gem", "replay"]],
+    "learn/methods": [["analytic", "consolidation", "distillation", "gem", "kernel", "replay"]],
     "testing": [["faults", "others", "spoiled"], ["learner"]],
     "evaluate": [
         ["metrics", "evidence", "figures", "presets", "protocols"],

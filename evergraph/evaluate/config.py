@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from evergraph.checks import check_one_of
-from evergraph.evaluate.presets import by_size, preset, schedules
+from evergraph.evaluate.presets import CLOSED_FORMS, by_size, preset, schedules
 from evergraph.evaluate.protocols import PROTOCOLS, Protocol
 from evergraph.evaluate.run import Report, run
 from evergraph.feature_graph import sgnroot
@@ -45,7 +45,7 @@ TRAINING_SETTINGS = (
 )  # fmt: skip
 METHOD_SETTINGS = (
     "strength", "relevance", "every", "decay", "solver", "blocks", "sample", "temperature",
-    "max_width",
+    "max_width", "capacity", "products", "roots", "raised",
 )  # fmt: skip
 SETTINGS = {
     *STREAM_SETTINGS, *FGN_SETTINGS, *BASELINE_SETTINGS, *TRAINING_SETTINGS, *METHOD_SETTINGS,
@@ -136,7 +136,7 @@ class Config:
     def plain(self) -> dict[str, Any]:
         """The configuration as JSON gives it back, with the settings that are read."""
         names: tuple[str, ...] = *STREAM_SETTINGS, *METHOD_SETTINGS
-        if self.method != "analytic":  # it learns nothing by gradients
+        if self.method not in CLOSED_FORMS:
             names += self.model_settings + TRAINING_SETTINGS
         out = asdict(self)
         out["class_order"] = None if self.class_order is None else list(self.class_order)
@@ -199,8 +199,8 @@ def _learner(config: Config, graph: Graph, seed: int) -> Learner:
     memory = None
     if method.needs_memory:
         memory = MEMORIES[config.memory_rule](config.memory, seed=seed)
-    analytic = config.method == "analytic"  # it learns nothing by gradients
-    training = Training(**_pick(s, () if analytic else TRAINING_SETTINGS))
+    names = () if config.method in CLOSED_FORMS else TRAINING_SETTINGS
+    training = Training(**_pick(s, names))
     return Learner(model, method, memory, training, seed, outliers=config.outliers)
 
 

@@ -18,6 +18,10 @@ DEFAULT: dict[str, Any] = {
     "hops": 1,
 }
 
+CLOSED_FORMS = ("analytic", "kernel")  # methods that learn nothing by gradients
+# The kernel chooses its weights itself, and leaves a hop out that does not help.
+KERNEL: dict[str, Any] = {"hops": 2, "diffusion": True}
+
 # What the closed form reads of an item stands for what a network could see.
 EMBEDDINGS: dict[str, tuple[str, ...]] = {"mlp": ("x",), "gcn": ("mean",), "sage": ("x", "mean")}
 
@@ -85,6 +89,8 @@ def preset(model: str, method: str, dataset: str, scenario: str) -> dict[str, An
         for reader in ("fgn", model):  # what was chosen for all of x, m and Âx serves its parts
             out |= chosen().get(f"{reader}, analytic, {dataset}", {})
         return out
+    if method == "kernel":
+        return out | KERNEL
     order = "class" if scenario == "class" else "data"
     return out | chosen().get(f"{model}, replay, {dataset}, {order}", {})
 

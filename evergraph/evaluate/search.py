@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from evergraph.evaluate.config import Config, build, run_config
+from evergraph.evaluate.presets import CLOSED_FORMS
 from evergraph.graph.dataset import Dataset
 from evergraph.learn.methods import Analytic
 from evergraph.stream.continuum import validation_split
@@ -37,6 +38,11 @@ BASELINE_CANDIDATES: tuple[dict[str, Any], ...] = (
 )
 MLP_CANDIDATES = (*BASELINE_CANDIDATES[:2], {"hidden": [128, 64]})
 OWN_CANDIDATES = {"fgn": FGN_CANDIDATES, "mlp": MLP_CANDIDATES}
+KERNEL_CANDIDATES: tuple[dict[str, Any], ...] = (
+    {"hops": 1, "diffusion": False},
+    {"hops": 2, "diffusion": False},
+    {"hops": 2, "diffusion": True},
+)
 # The closed form reads the last two when it solves: one pass serves all of their values.
 SOLVED = ("relevance", "strength")
 ANALYTIC_CANDIDATES: tuple[dict[str, Any], ...] = tuple(
@@ -51,6 +57,8 @@ def candidates(config: Config) -> list[dict[str, Any]]:
     """All settings to try for a model and a method."""
     if config.method == "analytic":
         return list(ANALYTIC_CANDIDATES)
+    if config.method == "kernel":
+        return list(KERNEL_CANDIDATES)
     own = OWN_CANDIDATES.get(config.model, BASELINE_CANDIDATES)
     return [{**base, **special} for special in own for base in GRADIENT_CANDIDATES]
 
@@ -75,7 +83,7 @@ def search(
         known: rows of an earlier search, whose settings are not tried again.
         report: gets the rows so far and the number of candidates after each.
     """
-    if config.method == "analytic":
+    if config.method in CLOSED_FORMS:
         scenarios = ("data",)  # any order gives the same
     held_out = {seed: validation_split(dataset, seed=seed) for seed in seeds}
     tried = candidates(config)

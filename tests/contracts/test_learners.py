@@ -229,7 +229,7 @@ def test_every_method_learns_every_task_with_every_memory(task, method, memory, 
         (source, method)
         for source in ("nodes, sparse", "sub-graphs", "linked")
         for method in METHODS
-        if (source, method) != ("linked", "analytic")
+        if not (source == "linked" and method in ("analytic", "kernel"))
     ],
 )
 @pytest.mark.parametrize("name", ["transform", "own"])
@@ -255,7 +255,7 @@ def test_methods_that_rehearse_need_a_memory(method):
         learner("links", "broadcast", "links", method)
 
 
-@pytest.mark.parametrize("method", ["lwf", "analytic"])
+@pytest.mark.parametrize("method", ["lwf", "analytic", "kernel"])
 @pytest.mark.parametrize("task", ["numbers", "links"])
 def test_methods_of_classes_need_labels(method, task):
     name, told = METHODS[method].__name__, type(TASKS[task]()).__name__
@@ -297,6 +297,10 @@ def test_methods_of_classes_need_labels(method, task):
         (
             "linked", "classes", "analytic", None, {},
             r"Analytic reads self-contained items, .* select items from it first",
+        ),
+        (
+            "linked", "classes", "kernel", None, {},
+            r"Kernel reads self-contained items, .* select items from it first",
         ),
         (
             "links, sparse", "classes", "analytic", None, {},

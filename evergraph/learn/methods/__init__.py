@@ -7,10 +7,12 @@ from evergraph.learn.methods.analytic import Analytic
 from evergraph.learn.methods.consolidation import EWC, MAS
 from evergraph.learn.methods.distillation import DER, LwF
 from evergraph.learn.methods.gem import AGEM, GEM
+from evergraph.learn.methods.kernel import Kernel
 from evergraph.learn.methods.replay import Finetune, Joint, Replay
 
 __all__ = [
-    "AGEM", "DER", "EWC", "GEM", "MAS", "METHODS", "Analytic", "Finetune", "Joint", "LwF", "Replay",
+    "AGEM", "DER", "EWC", "GEM", "MAS", "METHODS", "Analytic", "Finetune", "Joint", "Kernel", "LwF",
+    "Replay",
 ]  # fmt: skip
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -24,5 +26,6 @@ METHODS: dict[str, Callable[..., Method]] = {
     "der": DER,
     "joint": Joint,
     "analytic": Analytic,
+    "kernel": Kernel,
 }
 """Every method by its name."""

@@ -1,0 +1,119 @@
+"""Kernel ridge regression on stored items, with mixture and λ chosen by leave-one-out.
+
+Leaving out one item needs no solving anew: with `α = (K + λI)⁻¹ Y`, the error at item i without
+item i is `α_i / (K + λI)⁻¹_ii`. So the items that are learned choose, and none is held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, eigh
+
+from evergraph.feature_graph.fixed_point import exponential
+from evergraph.feature_graph.kernel import Similarity
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)  # λ that are tried
+CHOOSING = 1024  # items that choose, at the most
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A kernel between items: a weighted mean of inner products, as it is or raised.
+
+    Attributes:
+        x, mean, root, product: weights; see `Similarity`.
+        sharpness: s of `exp(s (k - 1))`; 0 leaves k as it is.
+    """
+
+    x: float = 0.0
+    mean: float = 0.0
+    root: float = 0.0
+    product: float = 0.0
+    sharpness: float = 0.0
+
+    def __call__(self, found: Similarity) -> Floats:
+        """The kernel, `(n, k)`."""
+        names = [name for name in ("x", "mean", "root", "product") if getattr(self, name)]
+        total = sum(getattr(self, name) for name in names)
+        kernel: Floats = sum(getattr(self, name) / total * getattr(found, name) for name in names)
+        return exponential(self.sharpness * (kernel - 1)) if self.sharpness else kernel
+
+
+WEIGHTS = (  # of x, means, roots and products that are tried
+    (1, 2, 0, 0), (0, 1, 0, 0), (1, 4, 0, 0), (1, 0, 2, 0), (0, 0, 1, 0), (1, 0, 4, 0),
+    (1, 0, 2, 2), (1, 0, 4, 2), (1, 0, 0, 0),
+)  # fmt: skip
+
+
+def mixtures(products: bool = True, roots: bool = True, raised: bool = True) -> list[Mixture]:
+    """The mixtures that are tried, all of them or those without products, roots or exponential."""
+    return [
+        Mixture(*weights, sharpness)
+        for weights in WEIGHTS
+        for sharpness in ((0.0, 2.0) if raised else (0.0,))
+        if (products or not weights[3]) and (roots or not (weights[2] or weights[3]))
+    ]
+
+
+@dataclass(frozen=True)
+class Dual:
+    """A classifier: `k(item, stored) @ weight`.
+
+    Attributes:
+        mixture, strength: what leave-one-out chose.
+        weight: `(n, K)`.
+    """
+
+    mixture: Mixture
+    strength: float
+    weight: Floats
+
+    def __call__(self, found: Similarity) -> Floats:
+        """Scores `(n, K)` of items by their similarity to the stored ones."""
+        return self.mixture(found) @ self.weight
+
+
+def solve(
+    found: Similarity,
+    target: Ints,
+    classes: int,
+    mixtures: Sequence[Mixture],
+    strengths: Sequence[float] = STRENGTHS,
+) -> Dual:
+    """The best of all mixtures and λ on stored items.
+
+    Args:
+        found: similarity of the stored items to each other.
+        target: their classes, as numbers below `classes`.
+        classes: how many there are.
+        mixtures: kernels that are tried.
+        strengths: λ that are tried.
+    """
+    truth = np.eye(classes)[target]
+    first = slice(0, CHOOSING)
+    few = Similarity(*(part[first, first] for part in (found.x, found.mean, found.root)))
+    tried: list[tuple[float, Mixture, float]] = []
+    for mixture in mixtures:
+        loss = losses(mixture(few), truth[first], strengths)
+        tried += ((*pair[:1], mixture, pair[1]) for pair in zip(loss, strengths, strict=True))
+    _, mixture, strength = min(tried, key=lambda one: one[0])
+    left = mixture(found)
+    left[np.diag_indices_from(left)] += strength
+    factor = cho_factor(left, lower=True, overwrite_a=True, check_finite=False)
+    return Dual(mixture, strength, np.asarray(cho_solve(factor, truth, check_finite=False)))
+
+
+def losses(kernel: Floats, truth: Floats, strengths: Sequence[float]) -> Iterator[float]:
+    """The mean squared error of leave-one-out with each λ: one decomposition serves all."""
+    values, vectors = eigh(kernel, check_finite=False)
+    turned, squares = vectors.T @ truth, vectors**2
+    for strength in strengths:
+        shrunk = 1 / (np.maximum(values, 0) + strength)
+        errors = (vectors @ (shrunk[:, None] * turned)) / (squares @ shrunk)[:, None]
+        yield float((errors**2).sum(1).mean())
