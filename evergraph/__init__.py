@@ -1,6 +1,13 @@
 """Lifelong learning on graphs that never stop growing.
 
 Names are imported when they are first used, so that `import evergraph` costs nothing.
+
+Example:
+    >>> import evergraph
+    >>> int(evergraph.__version__.split(".")[0])
+    0
+    >>> "Learner" in evergraph.__all__
+    True
 """
 
 from importlib import import_module

@@ -27,6 +27,11 @@ class Dataset:
         name: what the data set is called.
         origin: where it came from.
         generated: whether it was made by a generator and not measured in the world.
+
+    Example:
+        >>> graph = Graph(torch.eye(4), torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1, 0, 1]))
+        >>> Dataset(graph, train=torch.tensor([0, 1]), test=torch.tensor([2]), name="my graph", origin="")
+        Dataset('my graph', 4 nodes, 2 to train, 1 to test)
     """
 
     graph: Graph

@@ -44,6 +44,18 @@ class Method(Protocol):
         lazy: whether a prediction after learning is expensive, because the method has to solve or
             train first; evaluations are then made at the end of tasks only.
         labels_only: whether targets must be labels.
+
+    Example:
+        >>> from evergraph import FGN, Learner, Method, node_continuum
+        >>> from evergraph.datasets import generate
+        >>> class TwoSteps(Method):
+        ...     def observe(self, learner, batch):
+        ...         for _ in range(2):
+        ...             learner.descend(learner.loss(batch))
+        >>> learner = Learner(FGN(500), TwoSteps())
+        >>> learner.observe(next(iter(node_continuum(generate()))))
+        >>> learner.classes
+        [0]
     """
 
     needs_memory: ClassVar[bool] = False

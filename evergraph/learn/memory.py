@@ -41,6 +41,16 @@ class Memory:
         capacity: items at the most.
         capacity_bytes: bytes at the most.
         seed: of the random numbers that the rule gets.
+
+    Example:
+        >>> from evergraph import Reservoir, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> memory = Reservoir(capacity=5)
+        >>> for batch in node_continuum(data):
+        ...     memory.add(batch)
+        >>> memory, len(memory), memory.target.shape
+        (Reservoir(capacity=5, capacity_bytes=None), 5, torch.Size([5]))
     """
 
     def __init__(
@@ -164,6 +174,16 @@ def Reservoir(  # noqa: N802 - reads as the kind of memory it makes
         capacity: items at the most.
         capacity_bytes: bytes at the most.
         seed: of the keys.
+
+    Example:
+        >>> from evergraph import node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> memory = Reservoir(capacity_bytes=10_000)
+        >>> for batch in node_continuum(data):
+        ...     memory.add(batch)
+        >>> memory.nbytes <= 10_000
+        True
     """
     return Memory(_Smallest(), capacity, capacity_bytes, seed)
 
@@ -199,6 +219,16 @@ def ClassBalanced(  # noqa: N802
         capacity: items at the most.
         capacity_bytes: bytes at the most.
         seed: of the keys.
+
+    Example:
+        >>> from evergraph import node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> memory = ClassBalanced(capacity=6)
+        >>> for batch in node_continuum(data):
+        ...     memory.add(batch)
+        >>> memory.target.bincount()
+        tensor([2, 2, 2])
     """
     return Memory(_SmallestOfEach(), capacity, capacity_bytes, seed)
 
@@ -253,6 +283,16 @@ def AgeQuota(  # noqa: N802
         capacity: items at the most.
         capacity_bytes: bytes at the most.
         seed: of the draws.
+
+    Example:
+        >>> from evergraph import node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> memory = AgeQuota(capacity=6)
+        >>> for batch in node_continuum(data, scenario="data"):
+        ...     memory.add(batch)
+        >>> len(memory)
+        6
     """
     return Memory(_EqualAges(), capacity, capacity_bytes, seed)
 
@@ -278,6 +318,16 @@ def UniformEviction(  # noqa: N802
         capacity: items at the most.
         capacity_bytes: bytes at the most.
         seed: of the draws.
+
+    Example:
+        >>> from evergraph import node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> memory = UniformEviction(capacity=6)
+        >>> for batch in node_continuum(data, scenario="data"):
+        ...     memory.add(batch)
+        >>> len(memory)
+        6
     """
     return Memory(_Random(), capacity, capacity_bytes, seed)
 

@@ -23,6 +23,14 @@ class Task(Protocol):
     """What a target means, how outputs are trained toward it and read back.
 
     Subclass it and write `meet`, `loss`, `decode` and `measure`; all else has a default.
+
+    Example:
+        >>> from evergraph import Classification, LinkPrediction, Regression
+        >>> labels = torch.tensor([0, 1, 1])
+        >>> [task.groups(labels) for task in (Classification(), LinkPrediction())]
+        [[0, 1, 1], [0, 1, 1]]
+        >>> Regression().groups(torch.tensor([0.5, 0.7]))  # numbers have no classes
+        [0, 0]
     """
 
     def check(self, batch: Batch) -> None:
@@ -138,6 +146,12 @@ class Regression(Task):
 
     Attributes:
         outputs: D.
+
+    Example:
+        >>> task = Regression(outputs=1)
+        >>> truth = torch.tensor([[1.0], [2.0], [3.0]])
+        >>> task.measure(truth, truth), task.measure(torch.full((3, 1), 2.0), truth)
+        (1.0, 0.0)
     """
 
     outputs: int = 1
@@ -177,7 +191,16 @@ class Regression(Task):
 
 @dataclass(eq=False)
 class LinkPrediction(Task):
-    """Whether two nodes are linked: target 1 or 0, one logit; `measure` is the area under ROC."""
+    """Whether two nodes are linked: target 1 or 0, one logit; `measure` is the area under ROC.
+
+    Example:
+        >>> task = LinkPrediction()
+        >>> logits = torch.tensor([[2.0], [0.0], [-2.0]])
+        >>> task.decode(logits).round(decimals=2)
+        tensor([0.8800, 0.5000, 0.1200])
+        >>> task.measure(logits, torch.tensor([1, 0, 0]))
+        1.0
+    """
 
     def check(self, batch: Batch) -> None:
         """Targets must be 0 or 1, and items pairs."""

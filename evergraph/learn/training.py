@@ -32,6 +32,13 @@ class Training:
             this share is kept at each new one; 0 predicts with the parameters as they are.
         average_steps: update the average after every gradient step, not after every batch.
         cycle: steps of a one-cycle schedule of the rate; 0 keeps it constant.
+
+    Example:
+        >>> Training(optimizer="adam", lr=0.005, replay_batches=2).steps
+        5
+        >>> Training(lr=0)
+        Traceback (most recent call last):
+        ValueError: lr must be positive, got 0
     """
 
     optimizer: Literal["sgd", "adam"] = "sgd"

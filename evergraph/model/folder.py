@@ -41,6 +41,13 @@ class Settings:
         memory: items that the network remembers at the most.
         unknown_ends: edges to nodes that are not there `wait` for them, are `drop`ped, or are an
             `error`. Only edges that wait make the model independent of the order of events.
+
+    Example:
+        >>> Settings(hops=1, cap=50).learner
+        'exact'
+        >>> Settings(hops=0)
+        Traceback (most recent call last):
+        ValueError: hops must be an integer of at least 1, got 0
     """
 
     hops: int = 2

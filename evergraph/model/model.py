@@ -318,5 +318,15 @@ class Model:
 
 
 def open(path: Path | str, *, readonly: bool = False) -> Model:
-    """Open a model folder; nothing else is needed."""
+    """Open a model folder; nothing else is needed.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as place:
+        ...     nodes = {"id": range(60), "age": [20, 50] * 30, "label": ["young", "old"] * 30}
+        ...     Model.train(place + "/model", nodes).close()
+        ...     with open(place + "/model", readonly=True) as model:
+        ...         model.predict_one(3)
+        'old'
+    """
     return Model.open(path, readonly=readonly)

@@ -23,6 +23,12 @@ class Requires:
         shape: C and F.
         nodes: S, the nodes of an item; 0 stands for any number of them.
         edge_components: W, the length of a vector edge weight.
+
+    Example:
+        >>> from evergraph import FGN
+        >>> model = FGN(500)
+        >>> model.requires.hops, model.requires.shape
+        (1, (1, 500))
     """
 
     hops: int = 1

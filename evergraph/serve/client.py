@@ -46,6 +46,20 @@ class Client:
         retries: how often a request is repeated.
         timeout: seconds that an answer may take.
         cafile: a certificate to trust, for TLS.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from evergraph.serve.server import Server
+        >>> place = TemporaryDirectory()
+        >>> with Server(place.name + "/model").background() as url, Client(url) as client:
+        ...     old = [{"id": f"o{k}", "age": 60 + k % 9, "label": "old"} for k in range(40)]
+        ...     young = [{"id": f"y{k}", "age": 20 + k % 9, "label": "young"} for k in range(40)]
+        ...     client.learn({"type": "node", **one} for one in old + young)
+        ...     client.learn_one({"id": "ann", "age": 33})
+        ...     client.label("ann", "young")["truth"]
+        80
+        'young'
+        >>> place.cleanup()
     """
 
     def __init__(

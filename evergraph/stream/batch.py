@@ -29,6 +29,16 @@ class Batch:
             where unknown.
         task: `(B,)` int64 task descriptors; -1 where there is none.
         node: `(B,)` int64 identifiers of the items; -1 where there are none.
+
+    Example:
+        >>> x = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])  # two items, one channel, two features
+        >>> around = Neighbors(torch.tensor([[[1.0, 1.0]]]), owner=torch.tensor([0]))
+        >>> none = torch.tensor([-1, -1])
+        >>> batch = Batch(x, around, target=torch.tensor([3, 7]), task=none, node=none)
+        >>> batch
+        Batch(2 items of 1 x 2 features, 1 neighbors)
+        >>> [len(item.neighbors) for item in batch]
+        [1, 0]
     """
 
     x: Features

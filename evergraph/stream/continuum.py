@@ -162,6 +162,13 @@ def node_continuum(
         targets: `(N, D)` numbers to predict; the labels by default.
         pack: how the neighbors of an item are stored; see `NodeSource`.
         settings: of `OrderConfig` and `NeighborConfig`, in place of both.
+
+    Example:
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> stream = node_continuum(data, scenario="data", batch_size=12)
+        >>> [len(batch) for batch in stream], sum(map(len, stream.test()))
+        ([12, 12, 12], 12)
     """
     order, neighbors = _configs(order, neighbors, settings)
     graph = dataset.graph
@@ -246,6 +253,14 @@ def link_continuum(
         test_share: of the edges that are held back.
         seed: of the pairs that are no edges, and of the order.
         settings: of `NeighborConfig`, in place of it.
+
+    Example:
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> stream = link_continuum(data.graph, batch_size=20)
+        >>> batch = next(iter(stream))
+        >>> batch.nodes_per_item, batch.target.unique()
+        (2, tensor([0, 1]))
     """
     neighbors = replace(neighbors or NeighborConfig(), **settings)
     if not 0 < test_share < 1:

@@ -25,6 +25,14 @@ class Schedule:
         tasks: the task of each batch; tasks never go back.
         names: what each task is called.
         epochs: how often an item comes.
+
+    Example:
+        >>> groups = {"cats": torch.arange(3), "dogs": torch.arange(3, 5)}
+        >>> schedule = Schedule.from_groups(groups, batch_size=2)
+        >>> [batch.tolist() for batch in schedule.batches]
+        [[0, 1], [2], [3, 4]]
+        >>> schedule.ends_task(1), schedule.members(1)
+        (True, tensor([3, 4]))
     """
 
     batches: tuple[Tensor, ...]

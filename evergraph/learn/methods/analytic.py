@@ -46,6 +46,18 @@ class Analytic(Method):
         normalization: of the feature graph in it.
         max_width: wider embeddings are folded to this many numbers by a fixed signed hash, so
             that G stays small.
+
+    Example:
+        >>> from evergraph import FGN, Analytic, Learner, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> one, other = Learner(FGN(20), Analytic()), Learner(FGN(20), Analytic())
+        >>> batches = list(node_continuum(data))
+        >>> for first, last in zip(batches, reversed(batches), strict=True):
+        ...     one.observe(first)
+        ...     other.observe(last)
+        >>> bool((one.predict(first) == other.predict(first)).all())  # in any order
+        True
     """
 
     solver: Literal["ridge", "lda"] = "ridge"

@@ -87,7 +87,18 @@ class Consolidation(Method):
 
 @dataclass
 class EWC(Consolidation):
-    """Online EWC: importance is the diagonal of the empirical Fisher information."""
+    """Online EWC: importance is the diagonal of the empirical Fisher information.
+
+    Example:
+        >>> from evergraph import FGN, EWC, Learner, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> learner = Learner(FGN(20), EWC(every=2))
+        >>> for batch in node_continuum(data):
+        ...     learner.observe(batch)
+        >>> all(bool((w >= 0).all()) for w in learner.method.weight.values())
+        True
+    """
 
     strength: float = 100.0
 
@@ -99,7 +110,18 @@ class EWC(Consolidation):
 
 @dataclass
 class MAS(Consolidation):
-    """Online MAS: importance is how fast the squared length of the outputs changes."""
+    """Online MAS: importance is how fast the squared length of the outputs changes.
+
+    Example:
+        >>> from evergraph import FGN, Learner, MAS, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> learner = Learner(FGN(20), MAS(every=2))
+        >>> for batch in node_continuum(data):
+        ...     learner.observe(batch)
+        >>> all(bool((w >= 0).all()) for w in learner.method.weight.values())
+        True
+    """
 
     def importance(self, learner: Learner, batch: Batch) -> dict[str, Tensor]:
         """The absolute gradient of that length."""

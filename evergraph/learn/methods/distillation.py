@@ -26,6 +26,16 @@ class LwF(Method):
         strength: of the distillation.
         temperature: that softens both outputs.
         every: batches between copies; no task boundary is needed.
+
+    Example:
+        >>> from evergraph import FGN, Learner, LwF, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> learner = Learner(FGN(20), LwF(every=2))
+        >>> for batch in node_continuum(data):
+        ...     learner.observe(batch)
+        >>> learner.method.known  # classes of the copy
+        3
     """
 
     labels_only: ClassVar[bool] = True
@@ -86,6 +96,16 @@ class DER(Method):
 
     Attributes:
         strength: of the old outputs.
+
+    Example:
+        >>> from evergraph import FGN, DER, Learner, Reservoir, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> learner = Learner(FGN(20), DER(), Reservoir(20))
+        >>> for batch in node_continuum(data):
+        ...     learner.observe(batch)
+        >>> len(learner.memory), len(learner.method.outputs)
+        (20, 20)
     """
 
     needs_memory: ClassVar[bool] = True

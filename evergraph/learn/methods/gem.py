@@ -24,6 +24,16 @@ class GEM(Method):
 
     Attributes:
         sample: how many old items of each group to look at.
+
+    Example:
+        >>> from evergraph import FGN, GEM, Learner, Reservoir, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> learner = Learner(FGN(20), GEM(sample=5), Reservoir(20))
+        >>> for batch in node_continuum(data):
+        ...     learner.observe(batch)
+        >>> learner.classes
+        [0, 1, 2]
     """
 
     needs_memory: ClassVar[bool] = True
@@ -62,6 +72,16 @@ class AGEM(Method):
 
     Attributes:
         sample: how many old items to look at.
+
+    Example:
+        >>> from evergraph import FGN, AGEM, Learner, Reservoir, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> learner = Learner(FGN(20), AGEM(sample=10), Reservoir(20))
+        >>> for batch in node_continuum(data):
+        ...     learner.observe(batch)
+        >>> learner.classes
+        [0, 1, 2]
     """
 
     needs_memory: ClassVar[bool] = True

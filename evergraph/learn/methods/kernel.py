@@ -54,6 +54,16 @@ class Kernel(Method):
         products: whether products of x and the means, the feature graph itself, may be chosen.
         roots: whether the signed roots of the means may be chosen.
         raised: whether `exp(2 (k - 1))` of a kernel k may be chosen in its place.
+
+    Example:
+        >>> from evergraph import FGN, Kernel, Learner, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> learner = Learner(FGN(20), Kernel())
+        >>> for batch in node_continuum(data):
+        ...     learner.observe(batch)
+        >>> learner.predict(batch).shape, learner.classes
+        (torch.Size([9]), [0, 1, 2])
     """
 
     capacity: int = 4096

@@ -16,7 +16,18 @@ from evergraph.stream.batch import Batch, concatenate
 
 @dataclass
 class Finetune(Method):
-    """Gradient steps on the new batch and nothing else: the lower bound."""
+    """Gradient steps on the new batch and nothing else: the lower bound.
+
+    Example:
+        >>> from evergraph import FGN, Finetune, Learner, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> learner = Learner(FGN(20), Finetune())
+        >>> for batch in node_continuum(data):
+        ...     learner.observe(batch)
+        >>> learner.predict(batch).unique()  # of three classes, the last one
+        tensor([2])
+    """
 
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Learn from a new batch."""
@@ -30,6 +41,16 @@ class Replay(Method):
 
     Attributes:
         store: whether new items enter the memory; False rehearses items that are in it already.
+
+    Example:
+        >>> from evergraph import FGN, Learner, Replay, Reservoir, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> learner = Learner(FGN(20), Replay(), Reservoir(20))
+        >>> for batch in node_continuum(data):
+        ...     learner.observe(batch)
+        >>> learner.classes, len(learner.memory)
+        ([0, 1, 2], 20)
     """
 
     needs_memory: ClassVar[bool] = True
@@ -53,6 +74,16 @@ class Joint(Method):
 
     Attributes:
         epochs: passes over all items at each time.
+
+    Example:
+        >>> from evergraph import FGN, Joint, Learner, node_continuum
+        >>> from evergraph.datasets import Growth, generate
+        >>> data = generate(Growth(nodes=60, classes=3, features=20))
+        >>> learner = Learner(FGN(20), Joint(epochs=2))
+        >>> for batch in node_continuum(data):
+        ...     learner.observe(batch)
+        >>> len(learner.method.seen), learner.method.ready  # it trains when it is asked
+        (5, False)
     """
 
     lazy: ClassVar[bool] = True  # a prediction after learning has to train first
