@@ -59,7 +59,8 @@ def test_the_wheel_holds_all_of_the_package_and_nothing_else(built):
 
 
 def test_the_sdist_builds_from_what_it_holds(built):
-    held = {name.partition("/")[2] for name in tarfile.open(built[1]).getnames()}
+    with tarfile.open(built[1]) as sdist:
+        held = {name.partition("/")[2] for name in sdist.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", "evergraph/evaluate/chosen.json"} <= held
 
 

@@ -30,7 +30,7 @@ class Dataset:
 
     Example:
         >>> graph = Graph(torch.eye(4), torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1, 0, 1]))
-        >>> Dataset(graph, train=torch.tensor([0, 1]), test=torch.tensor([2]), name="my graph", origin="")
+        >>> Dataset(graph, torch.tensor([0, 1]), torch.tensor([2]), name="my graph", origin="")
         Dataset('my graph', 4 nodes, 2 to train, 1 to test)
     """
 
