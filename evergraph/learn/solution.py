@@ -15,6 +15,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 
 from evergraph.checks import shorten
 from evergraph.feature_graph.fixed_point import ONE, Embedding
+from evergraph.learn.dual import sharpen, softmax
 from evergraph.learn.sums import Sums
 
 Floats = NDArray[np.float64]
@@ -22,7 +23,6 @@ Bools = NDArray[np.bool_]
 STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)  # λ that are tried
 PRIORS = (0.0, 1.0)  # weights of the remembered feature graph that are tried
 FEWEST = 20  # held-out items that can choose between settings
-SHARPNESS = np.geomspace(0.5, 64, 43)  # of the softmax that turns scores into probabilities
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Solution:
 
     def probabilities(self, rows: Floats) -> Floats:
         """Calibrated probabilities of the classes, `(n, K)`."""
-        return _softmax(self.scores(rows) * self.sharpness)
+        return softmax(self.scores(rows) * self.sharpness)
 
     def label_sets(self, probabilities: Floats, coverage: float = 0.9) -> Bools:
         """Which classes are in the conformal set of each item, `(n, K)`.
@@ -190,12 +190,7 @@ class Solution:
     def _sharpen(self, rows: Floats, target: NDArray[np.int64]) -> float:
         if not len(target):
             return 8.0
-        scores = rows @ self._weight
-        loss = [
-            -np.log(_softmax(scores * s)[np.arange(len(target)), target] + 1e-12).mean()
-            for s in SHARPNESS
-        ]
-        return float(SHARPNESS[int(np.argmin(loss))])
+        return sharpen(rows @ self._weight, target)[0]
 
     def _strangeness(self, rows: Floats) -> Floats:
         """Minus the squared length of the scores times the part of an item that landmarks span.
@@ -208,13 +203,6 @@ class Solution:
             return np.asarray(-strength)
         spanned = ((rows[:, self._embedding.parts["kernel"]] @ self._whiten) ** 2).sum(1)
         return np.asarray(-strength * spanned)
-
-
-def _softmax(scores: Floats) -> Floats:
-    if not scores.shape[1]:
-        return scores
-    raised = np.exp(scores - scores.max(1, keepdims=True))
-    return np.asarray(raised / raised.sum(1, keepdims=True))
 
 
 def _inverse_root(kernel: Floats) -> Floats:

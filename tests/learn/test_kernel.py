@@ -11,7 +11,7 @@ from evergraph.datasets import generate
 from evergraph.feature_graph import feature_adjacency
 from evergraph.feature_graph.fixed_point import ONE
 from evergraph.feature_graph.kernel import Planes, Similarity, planes, similarity
-from evergraph.learn.dual import Mixture, losses, mixtures, solve
+from evergraph.learn.dual import Mixture, left_out, mixtures, sharpen, softmax, solve
 from evergraph.stream import Batch
 from evergraph.testing import check_learner
 
@@ -89,14 +89,20 @@ def test_leave_one_out_is_leaving_one_out():
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((12, 5))
     kernel, truth = rows @ rows.T, np.eye(3)[rng.integers(0, 3, 12)]
-    for strength, loss in zip((0.1, 2.0), losses(kernel, truth, (0.1, 2.0)), strict=True):
-        errors = []
+    for strength, scores in zip((0.1, 2.0), left_out(kernel, truth, (0.1, 2.0)), strict=True):
         for out in range(12):
             kept = np.delete(np.arange(12), out)
             left = kernel[np.ix_(kept, kept)] + strength * np.eye(11)
             guess = kernel[out, kept] @ np.linalg.solve(left, truth[kept])
-            errors.append(((guess - truth[out]) ** 2).sum())
-        assert loss == pytest.approx(np.mean(errors))
+            assert guess == pytest.approx(scores[out])
+
+
+def test_scores_are_sharpened_as_fits_best():
+    scores, target = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]), np.array([0, 1, 1])
+    best, loss = sharpen(scores, target)
+    for s in (best / 1.2, best, best * 1.2):
+        given = -np.log(softmax(s * scores)[np.arange(3), target]).mean()
+        assert given == pytest.approx(loss) if s == best else given > loss
 
 
 def test_the_best_mixture_is_chosen():
