@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check slow browser figures bench paper action matching kill crash faults fuzz serving format clean help
+.PHONY: run test check slow browser figures docs bench paper action matching kill crash faults fuzz serving format clean help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -28,6 +28,9 @@ browser: $(READY) ## the tests of the live page; they need chromium (apt-get ins
 
 figures: $(READY) ## screenshots of the live page, to docs/figures
 	EVERGRAPH_FIGURES=docs/figures $(BIN)/pytest -m browser -k screenshots tests/serve/test_browser.py
+
+docs: $(READY)  ## the site, with warnings as errors, to out/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(READY) ## the benchmarks; ratios are written to results/
 	$(BIN)/python -m benchmarks.speed --out results/bench_speed.json

@@ -1,0 +1,46 @@
+"""Files outside of docs/ that the site shows: results, changelog, examples, and links to them.
+
+A link in docs/ is relative to the file, as in a checkout (`../results/overall.md`); on the site all
+these files stand beside the pages.
+"""
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+OUTSIDE = (
+    "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "SECURITY.md",
+    "examples/*.py", "results/*",
+)  # fmt: skip
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the files outside of docs/ to the site."""
+    for pattern in OUTSIDE:
+        for path in sorted(ROOT.glob(pattern)):
+            name = path.relative_to(ROOT).as_posix()
+            files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links find their files where the site has them."""
+    return site_links(markdown, page.file.src_uri)
+
+
+def site_links(markdown: str, name: str) -> str:
+    """The text of a page with its links as the site needs them.
+
+    Example:
+        >>> site_links("[table](../results/overall.md), [own](../examples)", "reproduce.md")
+        '[table](results/overall.md), [own](own_parts.md)'
+        >>> site_links("[serve](docs/serve.md)", "CHANGELOG.md")
+        '[serve](serve.md)'
+    """
+    markdown = re.sub(r"\]\((?:\.\./)?examples/?\)", "](own_parts.md)", markdown)
+    outside = name.split("/")[0] in {pattern.split("/")[0] for pattern in OUTSIDE}
+    return markdown.replace("](docs/" if outside else "](../", "](")
