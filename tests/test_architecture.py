@@ -83,7 +83,7 @@ ORDER = {
     "learn/methods": [["analytic", "consolidation", "distillation", "gem", "kernel", "replay"]],
     "testing": [["faults", "others", "spoiled"], ["learner"]],
     "evaluate": [
-        ["metrics", "evidence", "figures", "presets", "protocols"],
+        ["metrics", "evidence", "figures", "presets", "protocols", "significance"],
         ["run"],
         ["config"],
         ["search"],

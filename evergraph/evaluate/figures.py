@@ -120,6 +120,44 @@ def scatter(points: Mapping[str, tuple[float, float]], across: str, title: str, 
     _save(figure, path)
 
 
+def rank_diagram(
+    ranks: Mapping[str, float], difference: float, runs: Sequence[tuple[int, int]], path: Path
+) -> None:
+    """Mean ranks on a line, the best at the left; a bar joins models that are not told apart.
+
+    Args:
+        ranks: by model.
+        difference: the critical one, drawn as a measure above the line.
+        runs: places of the first and the last model of each bar, as `significance.alike` gives.
+        path: of the picture.
+    """
+    names, values = zip(*sorted(ranks.items(), key=lambda pair: pair[1]), strict=True)
+    half, low, high = -(-len(names) // 2), min(1.0, values[0]), float(len(names))
+    tall = 0.9 + 0.22 * (half + len(runs))
+    figure = Figure(figsize=(9, tall), layout="constrained")
+    axes = figure.add_subplot()
+    first = -0.6 - 0.35 * len(runs)  # height of the first name, below the bars
+    axes.set(xlim=(low - 3.5, high + 3.5), ylim=(first - half, 1.4))
+    axes.axis("off")
+    axes.plot([low, high], [0, 0], color="black")
+    for tick in range(int(np.ceil(low)), int(high) + 1):
+        axes.plot([tick, tick], [0, 0.15], color="black", linewidth=1)
+        axes.text(tick, 0.25, str(tick), ha="center", fontsize=8)
+    axes.plot([low, low + difference], [1.0, 1.0], color=COLORS[1], linewidth=2)
+    axes.text(low + difference / 2, 1.1, f"CD {difference:.2f}", ha="center", fontsize=8)
+    for place, (name, value) in enumerate(zip(_as_is(names), values, strict=True)):
+        left = place < half
+        y = first - (place if left else len(names) - 1 - place)
+        end = low - 0.2 if left else high + 0.2
+        axes.plot([value, value, end], [0, y, y], color=COLORS[7], linewidth=0.8)
+        text, side = f"{name} ({value:.1f})", "right" if left else "left"
+        axes.text(end + (-0.1 if left else 0.1), y, text, ha=side, va="center", fontsize=8)
+    for number, (start, stop) in enumerate(runs):
+        y = -0.35 * (number + 1)
+        axes.plot([values[start] - 0.05, values[stop] + 0.05], [y, y], color=COLORS[0], linewidth=3)
+    _save(figure, path)
+
+
 def _axes(across: str, title: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.add_subplot()

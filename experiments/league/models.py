@@ -1,0 +1,192 @@
+"""Who takes part in the league, and how one of its cells is computed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from evergraph.evaluate.config import Config, build
+from evergraph.stream.continuum import node_continuum
+from evergraph.stream.schedule import Scenario
+from experiments.league import peers
+from experiments.league.graphs import Split
+from experiments.league.peers import Settings
+from experiments.league.solvers import discriminant
+from experiments.league.views import Array, Seen
+
+Order = Literal["random", "class", "any"]
+Kind = Literal["closed form", "replay", "one pass", "regular"]
+SCENARIOS: dict[str, Scenario] = {"random": "data", "class": "class"}
+ORDERS = tuple(SCENARIOS)
+BATCH = 10  # items that arrive together
+
+
+@dataclass(frozen=True)
+class Model:
+    """One that takes part.
+
+    Attributes:
+        kind: `closed form` learns in one pass and any order gives the same; `replay` and
+            `one pass` learn in one pass by gradients; `regular` sees all items as often as it
+            likes.
+        candidates: settings to choose from on validation nodes; the first is the default.
+        predict: the classes of the nodes to test for each candidate, and the bytes kept.
+    """
+
+    kind: Kind
+    candidates: tuple[Settings, ...]
+    predict: Callable[[Seen, Order, Sequence[Settings]], tuple[list[Array], int]]
+
+    @property
+    def orders(self) -> tuple[Order, ...]:
+        """In which orders it has to be run."""
+        return ("random", "class") if self.kind in ("replay", "one pass") else ("any",)
+
+
+def _fixed(function: Any, width: Callable[[Seen], int] | None = None, **options: Any) -> Any:
+    """A model that reads no order; the sums of a closed form are `width² + classes · width`."""
+
+    def predict(
+        seen: Seen, order: Order, candidates: Sequence[Settings]
+    ) -> tuple[list[Array], int]:
+        size = 0 if width is None else width(seen)
+        kept = 8 * size * (size + len(np.unique(seen.labels)))
+        return function(seen, candidates, **options), kept
+
+    return predict
+
+
+def _features(seen: Seen) -> int:
+    return int(seen.views.x.shape[1])
+
+
+def _network(
+    name: str, seen: Seen, order: Order, candidates: Sequence[Settings]
+) -> tuple[list[Array], int]:
+    """A network with replay, one run of the learner for each candidate."""
+    out, kept = [], 0
+    for settings in candidates:
+        config = Config("league", SCENARIOS[order], name, batch_size=BATCH, settings=settings)
+        stream, learner = build(config, seen.split.data, seen.split.number)
+        for batch in stream:
+            learner.observe(batch)
+        out.append(torch.cat([learner.predict(batch) for batch in stream.test()]).numpy())
+        assert learner.memory is not None
+        kept = max(kept, learner.memory.nbytes + learner.method.nbytes)
+    return out, kept
+
+
+def _sgd(seen: Seen, order: Order, candidates: Sequence[Settings]) -> tuple[list[Array], int]:
+    data, seed = seen.split.data, seen.split.number
+    stream = node_continuum(data, scenario=SCENARIOS[order], batch_size=BATCH, seed=seed)
+    batches = [batch.numpy() for batch in stream.schedule.batches]
+    kept = 8 * seen.beside.shape[1] * len(np.unique(seen.labels))
+    return peers.one_pass_sgd(seen, candidates, batches=batches), kept
+
+
+def _grid(first: Settings, *settings: Settings) -> tuple[Settings, ...]:
+    """The default, then all others."""
+    return (first, *(one for one in settings if one != first))
+
+
+def _hops(strengths: Sequence[float], default: float) -> tuple[Settings, ...]:
+    both = ({"hops": hops, "strength": strength} for hops in (1, 2) for strength in strengths)
+    return _grid({"hops": 1, "strength": default}, *both)
+
+
+RIDGE = _hops((0.25, 0.5, 1.0, 2.0), 2.0)
+DISCRIMINANT = _hops((0.1, 1.0, 3.0, 10.0), 1.0)
+LAYERS = _grid(
+    {"layers": 2, "strength": 1.0},
+    *({"layers": n, "strength": s} for n in (2, 3) for s in (0.1, 1.0, 3.0, 10.0)),
+)
+PENALTIES = (300.0, 10.0, 30.0, 100.0, 600.0, 1000.0, 2000.0, 4000.0)
+RATES = (
+    {}, {"learning_rate": "constant", "eta0": 3.0},
+    {"learning_rate": "constant", "eta0": 3.0, "average": True},
+    {"learning_rate": "constant", "eta0": 30.0, "average": True},
+)  # fmt: skip
+# The default, and the wider and faster network that gained most where it was tried by hand.
+WIDE: tuple[Settings, ...] = ({}, {"hidden": (256,), "lr": 0.1})
+FGN: tuple[Settings, ...] = ({}, {"gain": 0.1, "lr": 0.1})
+NETWORKS = ("mlp", "gcn", "sage", "gat", "appnp")
+
+
+def _ridge(*blocks: str, candidates: tuple[Settings, ...] = RIDGE) -> Model:
+    return Model("closed form", candidates, _fixed(peers.closed, _features, blocks=blocks))
+
+
+MODELS: dict[str, Model] = {
+    "closed form, x + m + Âx": _ridge("x", "mean", "propagated"),
+    "closed form, x + m": _ridge("x", "mean"),
+    "ridge on m": _ridge("mean"),
+    "ridge on x": _ridge(
+        "x",
+        candidates=tuple(
+            {"hops": 1, "strength": s} for s in (2.0, 0.25, 0.5, 1.0, 3.0, 4.0, 6.0, 8.0)
+        ),
+    ),
+    "SLDA on x + m": Model(
+        "closed form",
+        DISCRIMINANT,
+        _fixed(peers.closed, _features, blocks=("x", "mean"), solver=discriminant),
+    ),
+    "frozen random GNN + LDA": Model(
+        "closed form", LAYERS, _fixed(peers.frozen, lambda seen: 3 * 512)
+    ),
+    "RanPAC on x‖m": Model(
+        "closed form",
+        tuple({"strength": strength} for strength in PENALTIES),
+        _fixed(peers.projected, lambda seen: 2048),
+    ),
+    "logistic regression on x‖m": Model(
+        "regular",
+        tuple({"C": c} for c in (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)),
+        _fixed(peers.logistic),
+    ),
+    "SGD on x‖m": Model("one pass", RATES, _sgd),
+    "FGN + replay": Model("replay", FGN, partial(_network, "fgn")),
+    **{
+        f"{name.upper()} + replay": Model("replay", WIDE, partial(_network, name))
+        for name in NETWORKS
+    },
+}
+
+
+def cell(name: str, seen: Seen, order: Order) -> dict[str, Any]:
+    """What all candidates of a model reach on a split: the line that is kept of it."""
+    model = MODELS[name]
+    start, cpu = time.perf_counter(), time.process_time()
+    found, kept = model.predict(seen, order, model.candidates)
+    trials = [
+        {"settings": settings, **judged(seen.split, classes)}
+        for settings, classes in zip(model.candidates, found, strict=True)
+    ]
+    return {
+        "model": name,
+        "order": order,
+        "split": seen.split.number,
+        "trials": trials,
+        "seconds": round(time.perf_counter() - start, 3),
+        "cpu_seconds": round(time.process_time() - cpu, 3),
+        "bytes": kept,
+    }
+
+
+def judged(split: Split, classes: Array) -> dict[str, float]:
+    """Accuracy on validation and test nodes, and the mean over classes of the latter."""
+    truth, tested = split.labels[split.data.test].numpy(), len(split.test)
+    right = truth == classes
+    mine = truth[:tested]
+    by_class = [right[:tested][mine == label].mean() for label in np.unique(mine)]
+    return {
+        "validation": float(right[tested:].mean()),
+        "test": float(right[:tested].mean()),
+        "balanced": float(np.mean(by_class)),
+    }

@@ -1,0 +1,152 @@
+"""What fixed representations see of a graph: its rooted features and their means, as matrices."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from evergraph.feature_graph import sgnroot
+from evergraph.feature_graph.embedding import fixed_embedding
+from evergraph.graph.graph import Graph
+from evergraph.graph.hops import Neighborhood
+from evergraph.graph.neighbors import Neighbors
+from evergraph.graph.rows import SparseRows
+from experiments.league.graphs import Split
+from experiments.league.solvers import Kernel
+
+Array = np.ndarray[Any, Any]
+Matrix = sparse.csr_array
+
+
+class Views:
+    """A graph as matrices; all that is shared by its splits is made once.
+
+    Attributes:
+        x: `(N, F)`, sgnroot of the features, as every learner of a run reads them.
+        mean: averages over a node and its neighbors, Eq. (5).
+        smooth: `D^-1/2 (A + I) D^-1/2`.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        nodes = torch.arange(graph.num_nodes)
+        near = _operator(graph.neighborhood(nodes), graph.num_nodes)
+        near.data[:] = 1.0
+        share = sparse.diags_array(1 / near.sum(1))
+        self.x, self.mean = _rooted(graph), Matrix(share @ near)
+        self.smooth = _operator(graph.diffusion(nodes), graph.num_nodes)
+
+    @cached_property
+    def smoothed(self) -> Matrix:
+        """One step of smoothing of all nodes."""
+        return Matrix(self.smooth @ self.x)
+
+    def means(self, nodes: Tensor) -> dict[str, Matrix]:
+        """Of nodes: the mean, and one and two steps of smoothing."""
+        index = nodes.numpy()
+        return {
+            "mean": Matrix(self.mean[index] @ self.x),
+            "step 1": self.smoothed[index],
+            "step 2": Matrix(self.smooth[index] @ self.smoothed),
+        }
+
+
+PLANES = {1: ("mean",), 2: ("step 1", "step 2")}
+"""The means that one hop, or two hops of walks, have."""
+
+
+class Seen:
+    """What is seen of the training nodes of a split, then of its nodes to test; made once.
+
+    Attributes:
+        views: of the graph.
+        count: of training nodes, the first rows of every block.
+        labels: of the training nodes.
+    """
+
+    def __init__(self, views: Views, split: Split) -> None:
+        self.views, self.split, self.count = views, split, len(split.data.train)
+        self.kernels: dict[Any, Kernel] = {}
+        self.nodes = torch.cat([split.data.train, split.data.test])
+        self.labels: Array = split.labels[split.data.train].numpy()
+
+    @cached_property
+    def blocks(self) -> dict[str, Matrix]:
+        """Rows of unit length: x, its means, and what the feature graph of each makes of x."""
+        x = self.views.x[self.nodes.numpy()]
+        means = self.views.means(self.nodes)
+        found = {"x": unit(x)} | {name: unit(mean) for name, mean in means.items()}
+        return found | {f"Â {name}": propagated(x, mean) for name, mean in means.items()}
+
+    def summed(self, blocks: tuple[str, ...], hops: int) -> Matrix:
+        """The fixed embedding of the closed form: the sum of unit rows, of unit length again."""
+        own = {
+            "x": ("x",),
+            "mean": PLANES[hops],
+            "propagated": tuple(f"Â {name}" for name in PLANES[hops]),
+        }
+        parts = [self.blocks[name] for block in blocks for name in own[block]]
+        return unit(sum(parts[1:], parts[0]))
+
+    def kernel(self, blocks: tuple[str, ...], hops: int) -> Kernel:
+        """Products of the summed rows, kept for the next model that reads the same."""
+        key = blocks, hops
+        if key not in self.kernels:
+            self.kernels[key] = Kernel.of(self.summed(blocks, hops), self.count)
+        return self.kernels[key]
+
+    @cached_property
+    def beside(self) -> Matrix:
+        """The node itself and the mean side by side."""
+        parts = self.blocks["x"], self.blocks["mean"]
+        return Matrix(sparse.hstack(parts, format="csr"))
+
+    def halves(self, rows: Any) -> tuple[Any, Any]:
+        """Rows of training nodes, and of those to test."""
+        return rows[: self.count], rows[self.count :]
+
+
+def propagated(x: Matrix, mean: Matrix) -> Matrix:
+    """Âx of items with one mean each, as rows of unit length."""
+    count = x.shape[0]
+    around = Neighbors(_sparse_rows(mean), torch.arange(count))
+    found = fixed_embedding(_sparse_rows(x), around, 1, ("propagated",))
+    assert isinstance(found, SparseRows)
+    return _csr(found)
+
+
+def unit(rows: Matrix) -> Matrix:
+    """Rows of unit length; empty ones stay empty."""
+    length = np.sqrt(np.asarray((rows * rows).sum(1)))
+    return Matrix(sparse.diags_array(1 / np.where(length > 0, length, 1)) @ rows)
+
+
+def _rooted(graph: Graph) -> Matrix:
+    x = graph.features
+    rows = x if isinstance(x, SparseRows) else SparseRows.from_dense(x.flatten(1))
+    found = _csr(rows)
+    found.data = sgnroot(torch.from_numpy(found.data)).numpy()
+    return found
+
+
+def _csr(rows: SparseRows) -> Matrix:
+    parts = rows.values.double().numpy(), rows.indices.numpy(), rows.indptr.numpy()
+    return Matrix(parts, shape=(len(rows), rows.num_features))
+
+
+def _sparse_rows(matrix: Matrix) -> SparseRows:
+    indptr, indices = (
+        torch.from_numpy(a.astype(np.int64)) for a in (matrix.indptr, matrix.indices)
+    )
+    return SparseRows(indptr, indices, torch.from_numpy(matrix.data), matrix.shape[1])
+
+
+def _operator(near: Neighborhood, size: int) -> Matrix:
+    """The weights of neighbors as a matrix; 1 where there are none."""
+    owner, nodes = near.owner.numpy(), near.nodes.numpy()
+    weight = np.ones(len(nodes)) if near.weight is None else near.weight.double().numpy()
+    return Matrix((weight, (owner, nodes)), shape=(size, size))
