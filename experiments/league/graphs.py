@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ WHOLE = (
 GRAPHS = (*WHOLE, *(f"citation-domains:{name}" for name in DOMAINS))
 STREAMS = ("arxiv-stream", "dblp-stream", "paper100M-stream")
 
-PER_CLASS, MOST_TRAINED = 140, 1000  # training nodes: so many per class on average, at most
+PER_CLASS, MOST_TRAINED = 80, 1000  # training nodes: so many per class on average, at most
 VALIDATED, TESTED = 300, 1000
 
 
@@ -81,7 +80,7 @@ def only_domain(data: Dataset, domain: int) -> Dataset:
 def split(data: Dataset, number: int) -> Split:
     """Draw number `number`: classes in training and test nodes as they are in the graph.
 
-    There are 140 training nodes per class on average, at most 1,000, then at most 1,000 test nodes
+    There are 80 training nodes per class on average, at most 1,000, then at most 1,000 test nodes
     and 300 validation nodes, as far as there are nodes left; never more than 40 % of the nodes
     with a label are for training, nor for testing.
 
@@ -89,7 +88,7 @@ def split(data: Dataset, number: int) -> Split:
         >>> from evergraph.datasets import generate
         >>> drawn = split(generate(), 0)
         >>> len(drawn.data.train), len(drawn.test), len(drawn.validation)
-        (801, 800, 300)
+        (560, 801, 300)
     """
     labels = data.graph.labels
     assert labels is not None
@@ -105,9 +104,3 @@ def split(data: Dataset, number: int) -> Split:
     validation = left[:VALIDATED].sort().values
     fresh = replace(data, train=train, test=torch.cat([test, validation]))
     return Split(fresh, validation, test, number)
-
-
-def splits(name: str, count: int, root: Path | None = None) -> Iterator[Split]:
-    """The first draws of a graph."""
-    data = read(name, root)
-    yield from (split(data, number) for number in range(count))

@@ -66,20 +66,36 @@ def _features(seen: Seen) -> int:
     return int(seen.views.x.shape[1])
 
 
-def _network(
-    name: str, seen: Seen, order: Order, candidates: Sequence[Settings]
+def _learner(
+    model: str,
+    method: str,
+    seen: Seen,
+    order: Order,
+    candidates: Sequence[Settings],
+    batch_size: int = BATCH,
 ) -> tuple[list[Array], int]:
-    """A network with replay, one run of the learner for each candidate."""
+    """A learner of the package on its stream, one run for each candidate."""
     out, kept = [], 0
     for settings in candidates:
-        config = Config("league", SCENARIOS[order], name, batch_size=BATCH, settings=settings)
+        scenario = SCENARIOS.get(order, "data")
+        config = Config("league", scenario, model, method, batch_size=batch_size, settings=settings)
         stream, learner = build(config, seen.split.data, seen.split.number)
         for batch in stream:
             learner.observe(batch)
         out.append(torch.cat([learner.predict(batch) for batch in stream.test()]).numpy())
-        assert learner.memory is not None
-        kept = max(kept, learner.memory.nbytes + learner.method.nbytes)
+        memory = 0 if learner.memory is None else learner.memory.nbytes
+        kept = max(kept, memory + learner.method.nbytes)
     return out, kept
+
+
+def _kernel(**settings: bool) -> Model:
+    """The learner on the kernel of feature graphs; it chooses on its training items by itself."""
+    predict = partial(_learner, "fgn", "kernel", batch_size=200)  # any batches give the same
+    return Model("closed form", (settings,), predict)
+
+
+def _replay(name: str, candidates: tuple[Settings, ...]) -> Model:
+    return Model("replay", candidates, partial(_learner, name, "replay"))
 
 
 def _sgd(seen: Seen, order: Order, candidates: Sequence[Settings]) -> tuple[list[Array], int]:
@@ -123,6 +139,8 @@ def _ridge(*blocks: str, candidates: tuple[Settings, ...] = RIDGE) -> Model:
 
 
 MODELS: dict[str, Model] = {
+    "feature-graph kernel": _kernel(),
+    "feature-graph kernel, no products": _kernel(products=False),
     "closed form, x + m + Âx": _ridge("x", "mean", "propagated"),
     "closed form, x + m": _ridge("x", "mean"),
     "ridge on m": _ridge("mean"),
@@ -151,11 +169,8 @@ MODELS: dict[str, Model] = {
         _fixed(peers.logistic),
     ),
     "SGD on x‖m": Model("one pass", RATES, _sgd),
-    "FGN + replay": Model("replay", FGN, partial(_network, "fgn")),
-    **{
-        f"{name.upper()} + replay": Model("replay", WIDE, partial(_network, name))
-        for name in NETWORKS
-    },
+    "FGN + replay": _replay("fgn", FGN),
+    **{f"{name.upper()} + replay": _replay(name, WIDE) for name in NETWORKS},
 }
 
 
