@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -68,6 +69,9 @@ def run(
 ) -> Iterator[int]:
     """Work on jobs in this process, or in several; yields how many cells were done at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.read_bytes().endswith(b"\n"):
+        with path.open("a") as file:  # the line that was cut short stays by itself
+            file.write("\n")
     if workers == 1:
         yield from (work(job, path, data_root, until) for job in jobs)
         return
@@ -81,10 +85,11 @@ def run(
 
 def load_cells(path: Path) -> list[Cell]:
     """All finished cells; a line that was cut short when a run was killed is left out."""
-    if not path.exists():
-        return []
-    lines = path.read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("}\n")]
+    cells = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with suppress(json.JSONDecodeError):
+            cells.append(json.loads(line))
+    return cells
 
 
 def league(
@@ -105,6 +110,9 @@ def league(
     ] = False,
     jobs: Jobs = 1,
     results: Folder = Path("results"),
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for the diagrams of critical differences.")
+    ] = None,
     data_root: DataRoot = None,
 ) -> None:
     """Compare all models on many real graphs, and write tables of what is finished.
@@ -125,7 +133,7 @@ def league(
             task = shown.add_task("cells", total=sum(len(job[2]) for job in todo))
             for done in run(todo, cells, data_root, jobs, until):
                 shown.update(task, advance=done)
-        publish(load_cells(cells), results)
+        publish(load_cells(cells), results, figures)
 
 
 if __name__ == "__main__":

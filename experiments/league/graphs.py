@@ -71,6 +71,7 @@ def only_domain(data: Dataset, domain: int) -> Dataset:
         features=graph.features[nodes],
         edges=place[graph.edges[:, inside]],
         labels=None if graph.labels is None else graph.labels[nodes],
+        time=None if graph.time is None else graph.time[nodes],
         domain=None,
     )
     none = torch.zeros(0, dtype=torch.int64)
