@@ -18,12 +18,12 @@ from evergraph.cli.console import DataRoot, complaints, progress, use_threads
 from evergraph.evaluate.evidence import provenance
 from experiments.cells import Folder, Jobs
 from experiments.league.graphs import GRAPHS, read, split
-from experiments.league.models import MODELS, cell
+from experiments.league.models import MODELS, Order, cell
 from experiments.league.report import publish
 from experiments.league.views import Seen, Views
 
 Cell = dict[str, Any]
-Job = tuple[str, int, tuple[tuple[str, str], ...]]  # graph, split, and models with their orders
+Job = tuple[str, int, tuple[tuple[str, Order], ...]]  # graph, split, and models with their orders
 
 SIZES = {"quick": (("cora", "citeseer", "acm"), 2), "nightly": (GRAPHS, 3), "full": (GRAPHS, 10)}
 """Graphs and splits of each size."""

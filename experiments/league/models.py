@@ -123,7 +123,7 @@ LAYERS = _grid(
     *({"layers": n, "strength": s} for n in (2, 3) for s in (0.1, 1.0, 3.0, 10.0)),
 )
 PENALTIES = (300.0, 10.0, 30.0, 100.0, 600.0, 1000.0, 2000.0, 4000.0)
-RATES = (
+RATES: tuple[Settings, ...] = (
     {}, {"learning_rate": "constant", "eta0": 3.0},
     {"learning_rate": "constant", "eta0": 3.0, "average": True},
     {"learning_rate": "constant", "eta0": 30.0, "average": True},

@@ -73,9 +73,10 @@ class Kernel:
     @classmethod
     def of(cls, rows: Any, count: int) -> Kernel:
         """Of sparse or dense rows, of which the first `count` are for training."""
-        full = sparse.issparse(rows) and rows.nnz > FULL * np.prod(rows.shape)
-        if full:  # BLAS is faster then; single precision is far finer than any penalty
-            rows = rows.astype(np.float32).toarray()
+        thin = sparse.issparse(rows)
+        if thin and rows.nnz > FULL * np.prod(rows.shape):
+            # BLAS is faster then; single precision is far finer than any penalty
+            rows, thin = rows.astype(np.float32).toarray(), False
         found = rows @ rows[:count].T
-        dense = np.asarray(found.toarray() if sparse.issparse(found) else found, dtype=float)
+        dense: Array = (found.toarray() if thin else found).astype(np.float64)
         return cls(dense[:count], dense[count:], rows.shape[1])
