@@ -65,31 +65,39 @@ def mixtures(products: bool = True, roots: bool = True, raised: bool = True) -> 
 
 
 @dataclass(frozen=True)
+class Choice:
+    """A mixture and a λ, and the mean cross-entropy of leave-one-out with them."""
+
+    loss: float
+    mixture: Mixture
+    strength: float
+
+
+@dataclass(frozen=True)
 class Dual:
     """A classifier: `k(item, stored) @ weight`.
 
     Attributes:
-        mixture, strength: what leave-one-out chose.
+        choice: the kernel and λ.
         weight: `(n, K)`.
     """
 
-    mixture: Mixture
-    strength: float
+    choice: Choice
     weight: Floats
 
     def __call__(self, found: Similarity) -> Floats:
         """Scores `(n, K)` of items by their similarity to the stored ones."""
-        return self.mixture(found) @ self.weight
+        return self.choice.mixture(found) @ self.weight
 
 
-def solve(
+def tried(
     found: Similarity,
     target: Ints,
     classes: int,
     mixtures: Sequence[Mixture],
     strengths: Sequence[float] = STRENGTHS,
-) -> Dual:
-    """The best of all mixtures and λ on stored items.
+) -> list[Choice]:
+    """How well each mixture does with each λ, by the first of the stored items.
 
     Args:
         found: similarity of the stored items to each other.
@@ -98,19 +106,25 @@ def solve(
         mixtures: kernels that are tried.
         strengths: λ that are tried.
     """
-    truth = np.eye(classes)[target]
     first = slice(0, CHOOSING)
     few = Similarity(*(part[first, first] for part in (found.x, found.mean, found.root)))
-    tried: list[tuple[float, Mixture, float]] = []
-    for mixture in mixtures:
-        found_each = left_out(mixture(few), truth[first], strengths)
-        for strength, scores in zip(strengths, found_each, strict=True):
-            tried.append((sharpen(scores, target[first])[1], mixture, strength))
-    _, mixture, strength = min(tried, key=lambda one: one[0])
-    left = mixture(found)
-    left[np.diag_indices_from(left)] += strength
+    target = target[first]
+    return [
+        Choice(sharpen(scores, target)[1], mixture, strength)
+        for mixture in mixtures
+        for strength, scores in zip(
+            strengths, left_out(mixture(few), np.eye(classes)[target], strengths), strict=True
+        )
+    ]
+
+
+def solve(found: Similarity, target: Ints, classes: int, choice: Choice) -> Dual:
+    """Kernel ridge regression on stored items; arguments as above."""
+    left = choice.mixture(found)
+    left[np.diag_indices_from(left)] += choice.strength
     factor = cho_factor(left, lower=True, overwrite_a=True, check_finite=False)
-    return Dual(mixture, strength, np.asarray(cho_solve(factor, truth, check_finite=False)))
+    truth = np.eye(classes)[target]
+    return Dual(choice, np.asarray(cho_solve(factor, truth, check_finite=False)))
 
 
 def left_out(kernel: Floats, truth: Floats, strengths: Sequence[float]) -> Iterator[Floats]:

@@ -11,7 +11,7 @@ from evergraph.datasets import generate
 from evergraph.feature_graph import feature_adjacency
 from evergraph.feature_graph.fixed_point import ONE
 from evergraph.feature_graph.kernel import Planes, Similarity, planes, similarity
-from evergraph.learn.dual import Mixture, left_out, mixtures, sharpen, softmax, solve
+from evergraph.learn.dual import Mixture, left_out, mixtures, sharpen, softmax, tried
 from evergraph.stream import Batch
 from evergraph.testing import check_learner
 
@@ -115,9 +115,8 @@ def test_the_best_mixture_is_chosen():
     unit = lambda rows: rows / np.linalg.norm(rows, axis=1, keepdims=True)  # noqa: E731
     x, noise = unit(x), unit(np.hstack([noise, rng.normal(0, 1, (200, 20))]))
     found = Similarity(x @ x.T, noise @ noise.T, noise @ noise.T)
-    assert solve(
-        found, target, 2, [Mixture(mean=1), Mixture(x=1), Mixture(root=1)]
-    ).mixture == Mixture(x=1)
+    every = tried(found, target, 2, [Mixture(mean=1), Mixture(x=1), Mixture(root=1)])
+    assert min(every, key=lambda choice: choice.loss).mixture == Mixture(x=1)
 
 
 @pytest.mark.parametrize("capacity", [4096, 50])

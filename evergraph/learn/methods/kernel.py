@@ -19,7 +19,7 @@ from evergraph.feature_graph.fixed_point import ONE, Rows
 from evergraph.feature_graph.kernel import Planes, planes, similarity
 from evergraph.graph.neighbors import Neighbors
 from evergraph.learn.checkpoint import whole
-from evergraph.learn.dual import mixtures, solve
+from evergraph.learn.dual import mixtures, solve, tried
 from evergraph.learn.learner import Learner, Method, Predictor
 from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch
@@ -124,11 +124,12 @@ class Kernel(Method):
         stored = Planes.of(rows[again], width)
         place = {label: number for number, label in enumerate(learner.classes)}
         known = np.array([place[label] for label in target[again].tolist()], dtype=np.int64)
-        tried = mixtures(self.products, self.roots, self.raised)
-        solved = solve(similarity(stored, stored), known, len(place), tried)
+        found, every = similarity(stored, stored), mixtures(self.products, self.roots, self.raised)
+        best = min(tried(found, known, len(place), every), key=lambda choice: choice.loss)
+        solved = solve(found, known, len(place), best)
 
         def predict(batch: Batch) -> Tensor:
-            found = Planes.of(_rows(learner, batch), width)
+            found = Planes.of(rows_of(learner, batch), width)
             return torch.from_numpy(solved(similarity(found, stored)))
 
         return predict
@@ -136,7 +137,7 @@ class Kernel(Method):
     def _items(self, learner: Learner, batch: Batch) -> list[tuple[bytes, Item]]:
         """The items of a batch, and a hash of each: a fixed random order of all there can be."""
         self.check(learner, batch)
-        rows, found = _rows(learner, batch), []
+        rows, found = rows_of(learner, batch), []
         self.width, self.columns = math.prod(batch.width), rows.shape[1]
         indices, values = rows.indices.astype(np.int32), rows.data.astype(np.int32)
         names = zip(batch.target.tolist(), batch.node.tolist(), strict=True)
@@ -187,7 +188,7 @@ class Kernel(Method):
         return 8 * numbers + BOOKED * len(self.stored)
 
 
-def _rows(learner: Learner, batch: Batch) -> Rows:
+def rows_of(learner: Learner, batch: Batch) -> Rows:
     """The planes of each item side by side, sorted by feature."""
     assert isinstance(batch.neighbors, Neighbors)
     rows = planes(batch.x, batch.neighbors, len(batch), learner.model.requires.hops)
