@@ -22,7 +22,7 @@ from evergraph.cli.console import AsJson, DataRoot, complaints, progress, use_th
 from evergraph.evaluate.config import Config, build
 from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.run import SCHEMA
-from evergraph.feature_graph.fixed_point import unit
+from evergraph.feature_graph.fixed_point import Rows, unit
 from evergraph.feature_graph.kernel import Planes, Similarity, inner, similarity
 from evergraph.graph.dataset import Dataset, split_by_class
 from evergraph.learn.dual import Choice, Mixture, left_out, mixtures, solve, tried
@@ -54,9 +54,9 @@ def remembered(train: Planes, items: Planes, weight: float = 1.0) -> Planes:
 
     `C = Σ x mᵀ + m xᵀ` with the largest row sum 1; it is not formed.
     """
-    mean = sum(train.means) / len(train.means)
-    ones = [np.asarray(abs(part).sum(1)) for part in (train.x, mean)]
-    largest = float((abs(train.x).T @ ones[1] + abs(mean).T @ ones[0]).max())
+    mean = total(train.means) / len(train.means)
+    ones = [abs(part) @ np.ones(part.shape[1]) for part in (train.x, mean)]
+    largest = float(np.max(abs(train.x).T @ ones[1] + abs(mean).T @ ones[0]))
     x, m = train.x.toarray() / largest, mean.toarray()
 
     def spread(rows: Any) -> Any:
@@ -66,9 +66,17 @@ def remembered(train: Planes, items: Planes, weight: float = 1.0) -> Planes:
     return Planes(spread(items.x), items.means, [spread(part) for part in items.roots])
 
 
+def total(parts: list[Rows]) -> Rows:
+    """The sum of sparse rows."""
+    found: Any = parts[0]
+    for part in parts[1:]:
+        found = found + part
+    return sparse.csr_array(found)
+
+
 def summed(some: Planes, others: Planes) -> Similarity:
     """Inner products of x and all means summed, a SAGE's view."""
-    rows = [unit((p.x + sum(p.means)).astype(np.int64).tocsr()) for p in (some, others)]
+    rows = [unit(total([p.x, *p.means]).astype(np.int64)) for p in (some, others)]
     found = inner(rows[0], rows[1])
     return Similarity(found, found, found)
 
@@ -182,7 +190,8 @@ def _cell(name: str, seeds: int, data_root: Path | None) -> dict[str, Any]:
 def table(cells: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[list[str]]]:
     """The whole, and the paired difference of each variant; the last row is the mean."""
     names = list(dict.fromkeys(key for cell in cells for key in cell["accuracy"] if key != WHOLE))
-    rows, every = [], {key: [] for key in (WHOLE, *names)}
+    rows: list[list[str]] = []
+    every: dict[str, list[float]] = {key: [] for key in (WHOLE, *names)}
     for cell in cells:
         whole = np.array(cell["accuracy"][WHOLE])
         every[WHOLE].append(whole.mean())
