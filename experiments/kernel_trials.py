@@ -56,7 +56,8 @@ def remembered(train: Planes, items: Planes, weight: float = 1.0) -> Planes:
     """
     mean = total(train.means) / len(train.means)
     ones = [abs(part) @ np.ones(part.shape[1]) for part in (train.x, mean)]
-    largest = float(np.max(abs(train.x).T @ ones[1] + abs(mean).T @ ones[0]))
+    sums: Any = abs(train.x).T @ ones[1] + abs(mean).T @ ones[0]
+    largest = float(sums.max())
     x, m = train.x.toarray() / largest, mean.toarray()
 
     def spread(rows: Any) -> Any:

@@ -49,8 +49,8 @@ ModelName = Annotated[
 MethodName = Annotated[
     str,
     Option(
-        help="finetune, replay, ewc, mas, lwf, gem, agem, der, joint (upper bound) or "
-        "analytic (closed form, no replay)."
+        help="finetune, replay, ewc, mas, lwf, gem, agem, der, joint (upper bound), "
+        "analytic or kernel (closed forms, no replay)."
     ),
 ]
 Seeds = Annotated[int, Option(min=1, help="How many seeds to run.")]

@@ -10,7 +10,7 @@ import torch
 from tests.faults.points import BATCHES, learner
 
 
-@pytest.mark.parametrize("method", ["replay", "lwf", "analytic", "joint"])
+@pytest.mark.parametrize("method", ["replay", "lwf", "analytic", "kernel", "joint"])
 def test_predicting_threads_do_not_change_what_is_learned(method):
     alone = learner(method)
     watched = copy.deepcopy(alone)

@@ -115,6 +115,7 @@ WAYS = {
     "gcn, ewc": lambda: (baseline("gcn", FEATURES, hidden=(3,)), "ewc"),
     "fgn, lwf": lambda: (FGN(FEATURES, channels=(2,)), "lwf"),
     "fgn, analytic": lambda: (FGN(FEATURES, channels=(2,)), "analytic"),
+    "fgn, kernel": lambda: (FGN(FEATURES, channels=(2,)), "kernel"),
 }
 
 
