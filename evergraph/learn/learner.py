@@ -29,7 +29,7 @@ from evergraph.learn.state import configuration, contents, savepoint, take
 from evergraph.learn.tasks import Classification, Task
 from evergraph.learn.training import Optimizer, Training, update_average
 from evergraph.learn.transaction import Restore, State, Undo, shallow
-from evergraph.nn.model import Model
+from evergraph.nn.model import Model, frozen
 from evergraph.noise import draw_from
 from evergraph.stream.batch import Batch
 
@@ -306,12 +306,12 @@ class Learner:
 
     def frozen_model(self) -> Model:
         """A copy of the model as it predicts now, in evaluation mode; it checks no items."""
-        fresh: Any = copy.deepcopy(self.model)
-        fresh.trusting = True
+        fresh: Any = frozen(self.model)
+        vars(fresh)["trusting"] = True
         if self.average:
             fresh.load_state_dict(self.average)
-        frozen: Model = fresh.eval().requires_grad_(False)
-        return frozen
+        made: Model = fresh
+        return made
 
     def predictor(self) -> Predictor:
         """What predictions are made with: a snapshot that no learning changes.

@@ -210,7 +210,7 @@ class FGN(nn.Module):
     def _laid_out(self, batch: Batch) -> tuple[Features, Neighborhoods, int]:
         """The nodes of a batch that can be read, who neighbors whom, and how many rows an item."""
         if not self.trusting:
-            self._check(batch)
+            self.requires.check(batch)
         x, nodes = batch.x, batch.nodes_per_item
         if self.places is not None:
             return x, self.places, 1
@@ -224,14 +224,6 @@ class FGN(nn.Module):
         if isinstance(x, Tensor) and x.dim() == 4:
             x = x.flatten(0, 1)
         return x, Packed(batch.neighbors, len(batch) * nodes, self.hops), nodes
-
-    def _check(self, batch: Batch) -> None:
-        """Refuse items that cannot be read; a batch that has not changed is checked once."""
-        requires = self.requires
-        mark = requires, batch.versions
-        if vars(batch).get("checked") != mark:
-            requires.check(batch)
-            vars(batch)["checked"] = mark
 
     def run(self, x: Features, layout: Neighborhoods, nodes: int = 1) -> Tensor:
         """The same for nodes in any layout of neighbors; every `nodes` rows are one item."""

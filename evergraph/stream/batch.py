@@ -73,14 +73,14 @@ class Batch:
 
     @property
     def versions(self) -> list[object]:
-        """How often each tensor of the items has been changed in place, as torch counts it.
+        """Which tensors the items have, and how often each has been changed, as torch counts it.
 
         Nobody counts it for tensors of inference mode: they never equal themselves.
         """
         parts = [self.x, *vars(self.neighbors).values()]
         found = [vars(part).values() if isinstance(part, SparseRows) else (part,) for part in parts]
         tensors = [t for part in found for t in part if isinstance(t, Tensor)]
-        return [object() if t.is_inference() else t._version for t in tensors]
+        return [object() if t.is_inference() else (id(t), t._version) for t in tensors]
 
     @property
     def width(self) -> tuple[int, ...]:
