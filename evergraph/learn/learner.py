@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -29,7 +30,7 @@ from evergraph.learn.state import configuration, contents, savepoint, take
 from evergraph.learn.tasks import Classification, Task
 from evergraph.learn.training import Optimizer, Training, update_average
 from evergraph.learn.transaction import Restore, State, Undo, shallow
-from evergraph.nn.model import Model, frozen
+from evergraph.nn.model import Model, Requires, frozen
 from evergraph.noise import draw_from
 from evergraph.stream.batch import Batch
 
@@ -44,6 +45,8 @@ class Method(Protocol):
         lazy: whether a prediction after learning is expensive, because the method has to solve or
             train first; evaluations are then made at the end of tasks only.
         labels_only: whether targets must be labels.
+        condenses: whether it reads no more of an item than x and the means of its neighbors,
+            whatever the model asks for.
 
     Example:
         >>> from evergraph import FGN, Learner, Method, node_continuum
@@ -59,6 +62,7 @@ class Method(Protocol):
     """
 
     needs_memory: ClassVar[bool] = False
+    condenses: ClassVar[bool] = False
     lazy: ClassVar[bool] = False
     labels_only: ClassVar[bool] = False
 
@@ -166,7 +170,10 @@ class Learner:
             raise ValueError(
                 f"{type(method).__name__} needs labels, got {self.task!r}; use Classification()"
             )
-        self.intake = Intake(model.requires, outliers)
+        requires: Requires = model.requires
+        if method.condenses and not requires.condensable:
+            requires = replace(requires, condensable=True)
+        self.intake = Intake(requires, outliers)
         self.position = 0
         self._rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)

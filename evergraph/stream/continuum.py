@@ -20,7 +20,7 @@ from evergraph.stream.source import NeighborConfig, NodeSource, Pack, PairSource
 TEST_BATCH = 100  # items that are tested together at first
 TEST_BYTES = 32 * 2**20  # of items that are tested together, then
 MOST_TESTED = 512  # items at a time: dense feature graphs take F x F numbers for each
-KEPT_BYTES = 256 * 2**20  # of test items that are made once
+KEPT_BYTES = 96 * 2**20  # of test items that are made once
 
 
 @dataclass(frozen=True, eq=False)

@@ -295,6 +295,20 @@ def test_the_closed_form_has_constant_memory(data):
     assert len(set(sizes[5:])) == 1
 
 
+def test_the_closed_form_reads_means_whatever_the_model(data):
+    features = as_dense(data.graph.features)
+    data = replace(data, graph=replace(data.graph, features=features))
+    made = []
+    for layer in ("broadcast", "transform"):
+        model = FGN(data.graph.num_features, 0, channels=(4, 4), layer=layer)
+        learner = Learner(model, Analytic())
+        for batch in stream(data, pack=learner.intake.packing()):
+            assert len(batch.neighbors) == len(batch)  # one mean for each item
+            learner.observe(batch)
+        made.append(learner.method.sums.digest())
+    assert made[0] == made[1]
+
+
 def test_wide_embeddings_are_folded(data):
     learner = make("analytic", data)
     learner.method = Analytic(max_width=64)

@@ -68,6 +68,7 @@ class Analytic(Method):
     max_width: int = 4096
     lazy: ClassVar[bool] = True  # a prediction after learning has to solve first
     labels_only: ClassVar[bool] = True
+    condenses: ClassVar[bool] = True
     sums: Sums | None = field(default=None, repr=False)
     solution: tuple[Array, Array] | None = field(default=None, repr=False)  # weight, offset
 
