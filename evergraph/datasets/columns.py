@@ -27,6 +27,7 @@ Read = Callable[[Any], tuple[Floats, Ints]]
 SPARSE_VECTOR = frozenset({"index", "value"})
 _SPARSE = pa.struct([("index", pa.list_(pa.int64())), ("value", pa.list_(pa.float64()))])
 _EXACT = 2**53  # integers up to here are floats without rounding
+_NUMBERS = frozenset({int, float, bool})
 _FEW = "give numbers, texts, booleans, dates, or lists of numbers or texts"
 
 
@@ -195,11 +196,11 @@ def is_usable(value: object) -> bool:
         return _is_utf8(value)
     if isinstance(value, dict):
         return value.keys() == SPARSE_VECTOR and all(
-            isinstance(value[name], list) and all(type(number) in types for number in value[name])
+            isinstance(value[name], list) and types.issuperset(map(type, value[name]))
             for name, types in (("index", {int}), ("value", {int, float}))
         )
     if isinstance(value, list | tuple):
-        return all(
+        return _NUMBERS.issuperset(map(type, value)) or all(
             isinstance(part, bool | int | float) or (isinstance(part, str) and _is_utf8(part))
             for part in value
         )

@@ -151,7 +151,7 @@ class _Lines:
 
     def resume(self, start: Position | None) -> None:
         """Go on where an earlier reading ended."""
-        if start is None or start.offset <= self.offset:
+        if start is None or start.line <= self.line:
             return
         while self.offset < start.offset:
             part = self.stream.read(min(start.offset - self.offset, 1 << 24))

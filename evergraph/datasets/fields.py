@@ -30,6 +30,7 @@ from evergraph.graph.ids import MAX_BYTES, Coded, Id
 from evergraph.graph.links import MAX_WEIGHT
 
 MAX_LABEL = 10**6
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _SMALL = "^(0|-?[1-9][0-9]{0,17})$"  # integers that fit into 64 bits for sure
 _SPLITS = {"train": "train", "test": "test", "val": "valid", "valid": "valid"}
@@ -161,11 +162,12 @@ def _number_of(value: object, limit: float) -> float | None:
 
 def _name(value: str, what: str) -> str:
     text = value.strip()
-    size = len(text.encode("utf-8", "surrogatepass"))
+    plain = text.isascii()
+    size = len(text) if plain else len(text.encode("utf-8", "surrogatepass"))
     if not 0 < size <= MAX_BYTES:
         rule = f"{what} must have 1 to {MAX_BYTES:,} bytes, not {size:,}"
         raise FieldError(rule, "shorten it" if size else "give one")
-    if "\0" in text or any(0xD800 <= ord(letter) < 0xE000 for letter in text):
+    if "\0" in text or not (plain or _SURROGATE.search(text) is None):
         raise FieldError(f"{what} must be valid text without NUL", "remove the character")
     return text
 

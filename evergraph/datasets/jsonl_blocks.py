@@ -7,7 +7,7 @@ the other records are read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,7 +131,7 @@ def parse_object(record: bytes, report: Report, file: str, line: int) -> dict[st
     """One JSON object with distinct keys and finite numbers; None, and a complaint, otherwise."""
     way_out = 'write one object per line, as in {"id": 7, "age": 31}'
     try:
-        row = json.loads(record, object_pairs_hook=_distinct, parse_constant=_no_constant)
+        row = _PARSER.decode(record.decode(json.detect_encoding(record), "surrogatepass"))
     except UnicodeDecodeError:
         report.add(file, line, None, record, *NOT_UTF8)
         return None
@@ -145,8 +145,11 @@ def parse_object(record: bytes, report: Report, file: str, line: int) -> dict[st
     return row
 
 
-def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    row: dict[str, Any] = {}
+def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) == len(pairs):
+        return row
+    row = {}
     for name, value in pairs:
         if name in row:
             raise ValueError(f"the key {name[:40]!r} occurs twice")
@@ -156,3 +159,6 @@ def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number; write null where a value is missing")
+
+
+_PARSER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_no_constant)

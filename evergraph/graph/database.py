@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 APPLICATION = 0x45564752  # "EVGR": tells our files from those of others
+CACHE = 1 << 26  # bytes of pages that are kept: random ids touch all of them
 CHUNK = 1000  # rows that are read at a time
 
 
@@ -89,7 +90,7 @@ class Database:
                 f"{self.path} has version {found}, and this evergraph knows versions up to "
                 f"{version}: update it"
             )
-        db.execute("PRAGMA cache_size = -65536")  # 64 MB: random ids touch all pages
+        db.execute(f"PRAGMA cache_size = -{CACHE >> 10}")
         if not self.readonly:
             for setting in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                 db.execute(f"PRAGMA {setting}")
@@ -118,6 +119,10 @@ class Database:
         if self._db is None:
             raise StoreError(f"{self.path} is closed: open it again")
         return self._db
+
+    def cache(self, size: int) -> None:
+        """Keep so many bytes of pages in memory, at the most."""
+        self.connection.execute(f"PRAGMA cache_size = -{size >> 10}")
 
     def define(self, name: str, function: Callable[[], int]) -> None:
         """Give statements and triggers a function without arguments."""

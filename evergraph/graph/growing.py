@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -65,6 +66,7 @@ class GrowingGraph(Contents):
     """
 
     before: Callable[[Ints], None] | None = None
+    _told = False  # whether all that will change was announced
 
     def put_node(
         self,
@@ -91,7 +93,7 @@ class GrowingGraph(Contents):
         nodes = self._nodes
         slot = nodes.slot_of.get(node)
         if slot is None:
-            self._announce((nodes.next_slot(),), 0)
+            self._announce_new((nodes.next_slot(),))
             slot = nodes.add(node)
             self._links.reserve(slot + 1)
             nodes.features.write(slot, index, value)
@@ -142,10 +144,9 @@ class GrowingGraph(Contents):
                 time = None if np.isnan(when[at]) else when[at]
                 self.put_node(node, index[row], value[row], label=labels[at], time=time)
             return
-        first = len(self._nodes.id_of)
-        self._announce(range(first, first + len(ids)), 0)
+        self._announce_new(places.values())
         slots = self._nodes.add_all(places, keys, labels, cast("Counter[str]", named))
-        self._links.reserve(first + len(ids))
+        self._links.reserve(len(self._nodes.id_of))
         self._nodes.features.append(slots, counts, index, value)
         self._nodes.time.array[slots] = when
 
@@ -247,6 +248,19 @@ class GrowingGraph(Contents):
             if not self.directed:
                 self._sums.change_edge(other, one, change)
 
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """A block of events that `expect` was told of: only new nodes announce themselves in it.
+
+        A row that changes reaches, in the graph as it is before, a node whose features or counted
+        edges change; so what was near the nodes of all events then is all that changes.
+        """
+        self._told = True
+        try:
+            yield
+        finally:
+            self._told = False
+
     def expect(self, nodes: Iterable[Id], hops: int) -> None:
         """Tell `before` at once of all within some steps of these nodes, where they are there.
 
@@ -260,7 +274,7 @@ class GrowingGraph(Contents):
 
     def _announce_edge(self, one: int, other: int) -> None:
         """Tell `before` of an edge: a row changes if its owner reaches an end that counts it."""
-        if self.before is None:
+        if self.before is None or self._told:
             return
         links, ends = self._links, {one} if self.directed else {one, other}
         limit = links.limit
@@ -272,8 +286,12 @@ class GrowingGraph(Contents):
         self.before(_ascending(links.dependents(touched, self.hops - 1) | ends))
 
     def _announce(self, slots: Iterable[int], hops: int) -> None:
-        if self.before is not None:
+        if self.before is not None and not self._told:
             self.before(_ascending(self._links.dependents(slots, hops)))
+
+    def _announce_new(self, slots: Iterable[int]) -> None:
+        if self.before is not None:
+            self.before(_ascending(set(slots)))
 
     def surroundings(self, ids: Sequence[Id]) -> GrowingGraph:
         """A graph of nodes and all within `hops` of them, in which they have the same rows.

@@ -8,6 +8,7 @@ that wait for their labels: all that a service has to know again after a restart
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
 from evergraph.graph.database import Database, StoreError
@@ -189,8 +190,8 @@ class History:
 
     def predicted(self, nodes: Iterable[Id]) -> dict[Id, str]:
         """The classes that were predicted for nodes, if they are remembered."""
-        sql = "SELECT id, label FROM predicted WHERE id = ?"
-        return dict(row for node in nodes for row in self._file.read(sql, (node,)))
+        sql = "SELECT id, label FROM predicted WHERE id IN (SELECT value FROM json_each(?))"
+        return dict(row for row in self._file.read(sql, (json.dumps(list(nodes)),)))
 
     def set_predicted(self, found: Mapping[Id, str]) -> None:
         """Remember what was predicted for nodes, the last time."""

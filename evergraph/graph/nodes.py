@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from operator import is_
 from typing import Any
 
@@ -101,9 +102,12 @@ class Nodes:
         return slot
 
     def next_slots(self, nodes: Sequence[Id]) -> dict[Id, int] | None:
-        """Slots behind all that are there, for many nodes; None unless all are new and distinct."""
+        """Slots for many nodes, free ones first; None unless all are new and distinct."""
+        again = self.free[: -len(nodes) - 1 : -1]
         first = len(self.id_of)
-        slots = dict(zip(nodes, range(first, first + len(nodes)), strict=True))
+        slots = dict(
+            zip(nodes, [*again, *range(first, first + len(nodes) - len(again))], strict=True)
+        )
         new = len(slots) == len(nodes) and self.slot_of.keys().isdisjoint(slots.keys())
         return slots if new else None
 
@@ -115,20 +119,26 @@ class Nodes:
         counts: Mapping[str, int],
     ) -> Ints:
         """Give many new nodes the slots that `next_slots` has found, and their labels."""
-        first, end = len(self.id_of), len(self.id_of) + len(slots)
+        again = min(len(self.free), len(slots))
         names: dict[str | None, str | None] = {None: None}
         for name, count in counts.items():
             names[name] = plain = sys.intern(str(name))
             self.classes[plain] = self.classes.get(plain, 0) + count
-        self.label.extend(map(names.__getitem__, labels))
-        self.id_of.extend(slots)
+        found = np.fromiter(slots.values(), np.int64, len(slots))
+        for node, slot, given in zip(
+            islice(slots, again), found[:again].tolist(), labels, strict=False
+        ):
+            self.id_of[slot], self.label[slot] = node, names[given]
+        del self.free[len(self.free) - again :]
+        self.label.extend(map(names.__getitem__, labels[again:]))
+        self.id_of.extend(islice(slots, again, None))
         if self.slot_of:
             self.slot_of.update(slots)
         else:
             self.slot_of = slots
-        self.reserve(end)
-        self.keys.array[first:end] = keys
-        return np.arange(first, end)
+        self.reserve(len(self.id_of))
+        self.keys.array[found] = keys
+        return found
 
     def reserve(self, slots: int) -> None:
         """Make room for the slots 0 to `slots - 1`."""

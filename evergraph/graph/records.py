@@ -10,6 +10,8 @@ from evergraph.checks import shorten
 from evergraph.graph.database import StoreError
 from evergraph.graph.ids import Id, check_id, check_number, check_text
 
+_CELLS = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 
 class Node(NamedTuple):
     """A node as it is stored; `label_position` is the event that brought the label."""
@@ -40,7 +42,7 @@ def node_values(
 ) -> tuple[Id, str, str | None, float | None]:
     """Id, cells as JSON, label and time; an error names what cannot be stored."""
     try:
-        text = json.dumps(dict(cells), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _CELLS.encode(dict(cells))
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(

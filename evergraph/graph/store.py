@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from evergraph.checks import shorten
-from evergraph.graph.database import Database, FileError, StoreError
+from evergraph.graph.database import CACHE, Database, FileError, StoreError
 from evergraph.graph.history import History
 from evergraph.graph.ids import Id, check_id, check_text
 from evergraph.graph.records import (
@@ -24,9 +24,11 @@ from evergraph.graph.records import (
 )
 
 VERSION = 2
+ROW = 512  # bytes of pages for a node or an edge, about
 T = TypeVar("T")
 
 Value = str | bytes | int | float | None
+Rows = Sequence[tuple[Any, ...]]
 
 # Ids have no declared type, so that 7 and '7' are two ids.
 _EDGES = """
@@ -64,14 +66,18 @@ UPDATE node SET label_position = iif(label IS ?2, label_position, ?3), label = ?
     base_label = iif(?2 IS NULL, NULL, base_label)
 WHERE id = ?1
 """
-_PUT_EDGE = f"""
-INSERT INTO {{}} SELECT ?1, ?2, ?3, ?4, ?5 WHERE {{}} ({_BOTH.format("?1", "?2")})
+_UPDATE_EDGE = """
 ON CONFLICT DO UPDATE SET
     base = iif(coalesce(excluded.weight, weight) IS weight
                AND coalesce(excluded.time, time) IS time,
                coalesce(excluded.base, base), excluded.base),
     weight = coalesce(excluded.weight, weight), time = coalesce(excluded.time, time)
 """
+_PUT_EDGE = (
+    f"INSERT INTO {{}} SELECT ?1, ?2, ?3, ?4, ?5 WHERE {{}} ({_BOTH.format('?1', '?2')}) "
+    + _UPDATE_EDGE
+)
+_ADD_EDGE = "INSERT INTO {} VALUES (?1, ?2, ?3, ?4, NULL)" + _UPDATE_EDGE
 _RELEASED = _BOTH.format("source", "target")
 _SHOW = "DELETE FROM held_back WHERE id = ?1"
 _OF_EDGE = "WHERE source = ?1 AND target = ?2"
@@ -132,6 +138,14 @@ class Store:
         except BaseException:
             self.close()
             raise
+
+    def fit_cache(self, rows: int) -> None:
+        """Keep pages in memory for a graph of so many nodes and edges, and not for its history.
+
+        A history grows for ever and is hardly read: it would fill any cache.
+        """
+        size = min(max(ROW * rows, 1 << 22), CACHE)
+        self._file.cache(1 << (size - 1).bit_length())
 
     def close(self) -> None:
         """Give the file free for others."""
@@ -233,6 +247,48 @@ class Store:
         self._position += len(values)
         return released
 
+    def put_run(self, run: Mapping[str, Rows], new: Sequence[int]) -> list[Edge]:
+        """Put what events bring that only add, kind by kind, each row behind its event's place.
+
+        No node comes again behind its label, or behind an edge that waits for it: then all is as
+        if it came in order, the history included.
+
+        Args:
+            run: `node` rows with place, id, cells, label and time, as `node_values` gives them;
+                `edge` rows with place, source, target, weight and time, as `edge_values`, whose
+                ends differ and are there when the event comes; `waiting` rows, whose ends are not;
+                `label` rows with place, id and label, whose nodes are there.
+            new: which of the nodes were not there.
+
+        Returns:
+            The edges that waited for the nodes and are there now.
+        """
+        first, count, nodes = self._position, sum(map(len, run.values())), run["node"]
+
+        def placed(rows: Rows) -> Iterator[tuple[Any, ...]]:
+            for at, *values in rows:  # triggers ask for the position while a row is written
+                self._position = first + at
+                yield (*values, self._position, None)
+
+        self._file.write_all(_PUT_NODE, placed(nodes))
+        released: list[Edge] = []
+        if any(True for _ in self._file.read("SELECT 1 FROM waiting LIMIT 1")):
+            for at in reversed(new):  # an edge comes with the later one of its ends
+                self._position = first + nodes[at][0]
+                released += self._release(f"({_OF_NODE[6:]}) AND", nodes[at][1:2])
+        for table in ("edge", "waiting"):
+            values = (row[:4] for row in placed(run[table]))
+            self._file.write_all(_ADD_EDGE.format(table), values)
+        self._file.write_all(_PUT_LABEL, (row[:3] for row in placed(run["label"])))
+        self._position = first + count
+        return released
+
+    def edge_values(
+        self, source: Id, target: Id, weight: Any, time: float | None
+    ) -> tuple[Id, Id, float | str | None, float | None]:
+        """An edge as it is stored; an error names what cannot be."""
+        return (*self._pair(source, target), weight_value(weight), time_value(time))
+
     def _release(self, which: str, values: Sequence[Id]) -> list[Edge]:
         """Move those edges that need not wait any more."""
         found = list(self._file.read(f"SELECT * FROM waiting WHERE {which} {_RELEASED}", values))
@@ -291,10 +347,7 @@ class Store:
         With `base`, they are among `base_edges` until they are changed or deleted.
         """
         mark = 1 if base else None
-        values = [
-            (*self._pair(source, target), weight_value(weight), time_value(time), mark)
-            for source, target, weight, time in edges
-        ]
+        values = [(*self.edge_values(*edge), mark) for edge in edges]
         proper = [edge for edge in values if edge[0] != edge[1]]
         there = self._file.write_all(_PUT_EDGE.format("edge", ""), proper)
         waiting = len(proper) - there

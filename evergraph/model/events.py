@@ -15,8 +15,10 @@ from evergraph.graph.database import FileError
 from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.graph.links import fixed_weight
+from evergraph.graph.records import Edge
 from evergraph.learn.network import Todo
 from evergraph.model.record import Scored, forget_classes, record, score
+from evergraph.model.runs import Run, runs_of
 from evergraph.model.state import State
 from evergraph.model.tables import ENDS_RULE, ENDS_WAY_OUT, as_id, plain
 
@@ -58,12 +60,15 @@ def learn(
     wanted = list(_events(events, own, file))
     rows = _encode(state, [e for e in wanted if e.type == "node"], own, file)
     scored = score(state, wanted, remembered or {})
-    taken: list[tuple[Event, Any]] = []
+    taken: list[tuple[Event | Run, Any]] = []
     before = store.position
+    read = (e for e in wanted if e.type != "node" or id(e) in rows)
     try:
         with store.transaction():
-            for event in wanted:
-                if event.type == "node" and id(event) not in rows:
+            for event in runs_of(state.graph, store, read, state.settings.unknown_ends == "wait"):
+                if isinstance(event, Run):
+                    event.store()
+                    taken.append((event, event.released))
                     continue
                 try:
                     taken.append((event, _store(state, event)))
@@ -73,13 +78,14 @@ def learn(
                     own.note(_refusal(event, error, file))
             if report is None:
                 own.check()
-            found = Learned([event for event, _ in taken], scored)
+            each = (e.events if isinstance(e, Run) else (e,) for e, _ in taken)
+            found = Learned([event for events in each for event in events], scored)
             todo = _finish(state, found, also)
         if state.network is not None and todo is not None:
             state.network.todo = todo
-        _expect(state.graph, found.taken)
-        with state.lock:
-            stale = [_apply(state.graph, e, rows.get(id(e)), made) for e, made in taken]
+        _expect(state.graph, found.taken, [made for e, made in taken if isinstance(made, list)])
+        with state.lock, state.graph.told():
+            stale = [_apply(state.graph, event, rows, made) for event, made in taken]
             state.position = store.position
         if any(stale):
             state.load()
@@ -241,23 +247,31 @@ def _ends_may_come(state: State, *ends: Id) -> bool:
     return not missing
 
 
-def _expect(graph: GrowingGraph, events: Sequence[Event]) -> None:
-    """Let the learner take out at once what events are about to change."""
+def _expect(
+    graph: GrowingGraph, events: Sequence[Event], released: Sequence[Sequence[Edge]]
+) -> None:
+    """Let the learner take out at once what events and released edges are about to change."""
     reach = dict.fromkeys(("edge", *REMOVED["edge"]), graph.hops - 1)
     reach |= dict.fromkeys(("node", *REMOVED["node"]), graph.hops)
     near: dict[int, set[Id]] = {}
     for e in events:
         ends = (e.source, e.target) if e.id is None else (e.id,)
         near.setdefault(reach.get(e.type, 0), set()).update(n for n in ends if n is not None)
+    near.setdefault(graph.hops - 1, set()).update(
+        n for part in released for e in part for n in e[:2]
+    )
     for hops, nodes in near.items():
         graph.expect(nodes, hops)
 
 
-def _apply(graph: GrowingGraph, event: Event, row: Any, found: Any) -> bool:
+def _apply(graph: GrowingGraph, event: Event | Run, rows: Mapping[int, Any], found: Any) -> bool:
     """Change the graph as the store was changed; whether all has to be made anew."""
+    if isinstance(event, Run):
+        event.apply(graph, rows)
+        return False
     node, source, target = _places(event)
     if event.type == "node":
-        graph.put_node(node, *row, label=event.label, time=event.time)
+        graph.put_node(node, *rows[id(event)], label=event.label, time=event.time)
         for edge in found:
             graph.put_edge(*edge)
     elif event.type == "edge":

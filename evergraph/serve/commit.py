@@ -72,13 +72,15 @@ class Commit:
         good = self._few_classes(part, refusals)
         history = self.model.store.history
         labelled = {event.id for event in good if event.label is not None and event.id is not None}
-        remembered = history.predicted(labelled)
-        remembered |= {node: label for node, label in self.asked.items() if node in labelled}
+        stored = history.predicted(labelled)
+        remembered = stored | {
+            node: label for node, label in self.asked.items() if node in labelled
+        }
         end, found = self._done + len(part), dict(self._stored)
 
         def also(taken: list[Event]) -> None:
             history.set_predicted({n: c for n, c in self.asked.items() if n not in labelled})
-            history.drop_predicted(labelled)
+            history.drop_predicted(stored)
             self._answers(taken, refusals, end, found)
 
         learned = learn(

@@ -7,11 +7,11 @@ import io
 import json
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from evergraph.datasets.columns import from_rows
-from evergraph.datasets.events import Event, read_events
+from evergraph.datasets.events import Event, Position, read_events
 from evergraph.datasets.jsonl_blocks import parse_object
 from evergraph.datasets.report import Problem, Report
 from evergraph.datasets.schema import VERSION, Schema
@@ -107,11 +107,12 @@ def read_block(job: Job) -> Job:
             block, skipped = rest, 1
 
     def note(problem: Problem) -> None:
-        job.refusals.append((first + skipped + (problem.line or 1), reason_of(problem)))
+        job.refusals.append((problem.line or first + skipped + 1, reason_of(problem)))
 
-    for events, _ in read_events(io.BytesIO(block), Report(note), size=1 << 30, format="jsonl"):
-        before = first + skipped
-        job.events += [replace(e, line=e.line + before) for e in events] if before else events
+    before = Position(first + skipped)
+    lines = io.BytesIO(block)
+    for events, _ in read_events(lines, Report(note), start=before, size=1 << 30, format="jsonl"):
+        job.events += events
     return job
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import signal
@@ -13,8 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from evergraph.model import Settings
 from evergraph.serve.app import create_app
@@ -55,6 +59,63 @@ class Address:
         check_exposure(self.host, self.token, self.cert is not None)
 
 
+class Patient(H11Protocol):
+    """HTTP/1.1 that ends connections whose next request does not begin in time.
+
+    A client must send all headers within so many seconds of connecting, or of the last answer, so
+    that nobody keeps connections by a byte now and then.
+    """
+
+    seconds: ClassVar[float]
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to count."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop to count when the headers are there."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Count again, unless the next request is there already."""
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the time."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop()
+        elif self._timer is None and not self.transport.is_closing():
+            self._timer = self.loop.call_later(self.seconds, self._late)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        """Say why, to whom has begun a request, and end the connection."""
+        if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
+            reason = f"the headers of a request must be there within {self.seconds:g} seconds"
+            text = json.dumps({"error": reason}).encode()
+            headers = [("content-type", "application/json"), ("connection", "close")]
+            headers.append(("content-length", str(len(text))))
+            for event in (
+                h11.Response(status_code=408, headers=headers),
+                h11.Data(data=text),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
 class Server:
     """A service that listens.
 
@@ -86,10 +147,11 @@ class Server:
         port = self._socket.getsockname()[1]
         host = f"[{address.host}]" if ":" in address.host else address.host
         self.url = f"http{'s' if address.cert else ''}://{host}:{port}"
+        protocol = type("Protocol", (Patient,), {"seconds": limits.seconds})
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, date_header=False,
             limit_concurrency=limits.connections, timeout_graceful_shutdown=GRACE, lifespan="on",
-            ws="none", http="h11", h11_max_incomplete_event_size=1 << 16,
+            ws="none", http=protocol, h11_max_incomplete_event_size=1 << 16,
             ssl_certfile=address.cert, ssl_keyfile=address.key,
         )  # fmt: skip
         self._server = uvicorn.Server(config)

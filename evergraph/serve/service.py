@@ -113,6 +113,7 @@ class Service:
         self.model = model
         self._refit_if_due()
         self._store = Store(self.path / GRAPH, readonly=True)
+        self._fit_caches()
         self._show_now()
 
     def _refit_if_due(self) -> None:
@@ -156,9 +157,17 @@ class Service:
             self._refit_if_due()
             if model.graph is not graph or self.shown is None:  # who labels first may ask next
                 self._show_now()
+        self._fit_caches()
         commit.answer()
         for _ in jobs:
             self.monitor.lasted("events", time.monotonic() - start)
+
+    def _fit_caches(self) -> None:
+        """Let SQLite keep pages in proportion to the graph."""
+        if self.model is not None and self._store is not None:
+            rows = len(self.model.graph) + self.model.graph.num_edges
+            for store in (self.model.store, self._store):
+                store.fit_cache(rows)
 
     def _create(self, job: Job) -> None:
         """Make an empty model with the schema that the first events have."""

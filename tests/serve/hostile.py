@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import select
 import socket
 import sys
 import tempfile
@@ -176,9 +177,15 @@ def slow(chance):
     return request("POST", path, text({"ids": ["u1"]})[: chance.randrange(1, 15)], length=5000)
 
 
+def trickled(chance):
+    """Headers that never end; more of them come while the client waits."""
+    whole = request("GET", chance.choice(("/digest", "/health", "/stats")), x_more="y" * 50)
+    return whole[: chance.randrange(1, len(whole) - 4)]
+
+
 KINDS = {
     malformed: 25, huge: 10, questions: 12, names: 18, tokens: 10, paths: 10, headers: 5,
-    not_http: 5, cut_off: 4, slow: 1,
+    not_http: 5, cut_off: 4, slow: 1, trickled: 1,
 }  # fmt: skip
 
 
@@ -203,13 +210,13 @@ class Attack:
         for _ in range(number, self.count, CLIENTS):
             (kind,) = chance.choices(kinds, weights)
             data = kind(chance)
-            status, wrong = self._send(data, gone=kind is cut_off)
+            status, wrong = self._send(data, kind is cut_off, kind is trickled)
             with self._lock:
                 self.answers[kind.__name__][status] += 1
                 if wrong and len(self.wrong) < 50:
                     self.wrong.append(f"{kind.__name__}: {wrong}; {data[:200]!r}")
 
-    def _send(self, data, gone):
+    def _send(self, data, gone, trickles):
         """The status, and what is wrong with the answer."""
         answer = b""
         with socket.create_connection(("127.0.0.1", self.port), timeout=30) as link:
@@ -217,6 +224,8 @@ class Attack:
                 link.sendall(data)
                 if gone:
                     return "gone", None
+                if trickles:
+                    _trickle(link)
                 while part := link.recv(1 << 16):
                     answer += part
                     if len(answer) > 1 << 20:
@@ -230,6 +239,13 @@ class Attack:
             return "closed", None if len(data) > 1 << 16 else f"no answer: {answer[:80]!r}"
         status = int(head[9:12])
         return str(status), _fault(status, head.lower(), body)
+
+
+def _trickle(link):
+    """Send a letter now and then until there is an answer."""
+    end = time.monotonic() + 20 * SECONDS
+    while not select.select([link], [], [], SECONDS / 5)[0] and time.monotonic() < end:
+        link.sendall(b"y")
 
 
 def _fault(status, head, body):

@@ -1,11 +1,13 @@
 """Who is let in, how much is taken, and what clients are told that ask for too much."""
 
+import http.client
 import json
 import logging
 import socket
 import subprocess
 import threading
-from contextlib import suppress
+import time
+from contextlib import closing, suppress
 
 import pytest
 from served import SCHEMA, SMALL, lines, node, serve
@@ -235,3 +237,44 @@ def test_what_is_no_http_changes_nothing(tmp_path, data):
         with suppress(ConnectionError):
             assert b"HTTP/1.1 4" in made.raw(data)
         assert made.client.inspect()["position"] == 64
+
+
+def test_headers_that_do_not_come_to_an_end_end_the_connection(tmp_path):
+    with serve(tmp_path / "model", Limits(seconds=0.6)) as made:
+        beginnings = (b"GET /health HTTP/1.1\r\nX: ", b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        for first in (b"", *beginnings):
+            start = time.monotonic()
+            assert _trickled(made, first, b"y" if first else b"") == (408 if first else None)
+            assert 0.4 < time.monotonic() - start < 3
+        whole = f"GET /health HTTP/1.1\r\nHost: {made.host}:{made.port}\r\n\r\n".encode()
+        for _ in range(2):  # whoever has asked before gets no more time
+            assert _trickled(made, whole + beginnings[0], b"y") == 408
+        with closing(http.client.HTTPConnection(made.host, made.port, timeout=10)) as link:
+            for _ in range(4):  # a connection that is used may last
+                link.request("GET", "/health")
+                assert json.loads(link.getresponse().read())["alive"]
+                time.sleep(0.3)
+            link.request("GET", "/stream")
+            answer, end = link.getresponse(), time.monotonic() + 1.5  # as may an answer
+            while time.monotonic() < end:
+                assert answer.readline()
+
+
+def _trickled(made, first, more):
+    """The last status that a client gets who sends a byte now and then, until the end."""
+    answer = b""
+    address = made.host, made.port
+    with socket.create_connection(address, timeout=0.1) as link, suppress(ConnectionError):
+        link.sendall(first)
+        for _ in range(100):
+            try:
+                part = link.recv(1 << 16)
+            except TimeoutError:
+                link.sendall(more)
+                continue
+            if not part:
+                break
+            answer += part
+    found = [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]]
+    assert found[:-1] in ([], [200])
+    return found[-1] if found else None
