@@ -81,6 +81,7 @@ serving: $(READY) ## kill, starve, attack and soak a service; counts to results/
 	$(BIN)/python tests/serve/kill_serve.py 100 results/kill_serve.json
 	$(BIN)/python tests/serve/hostile.py 10000 results/hostile.json
 	$(BIN)/python tests/serve/soak.py 1000000 results/soak.json
+	$(BIN)/python tests/cli/kill_redis.py 10 100000 results/redis.json
 
 format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .

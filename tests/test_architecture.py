@@ -115,7 +115,7 @@ ORDER = {
         ["train"],
     ],
     "model": [
-        ["folder", "schemas"],
+        ["folder", "schemas", "runs"],
         ["tables", "view"],
         ["state"],
         ["predictions", "merging"],

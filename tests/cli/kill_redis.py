@@ -1,8 +1,9 @@
 """Kill `evergraph learn --from redis://…` while a real server feeds it: each event counts once.
 
-python tests/cli/kill_redis.py 10 100000
+python tests/cli/kill_redis.py 10 100000 [results/redis.json]
 """
 
+import json
 import os
 import random
 import shutil
@@ -66,8 +67,19 @@ def read(client, stream: str) -> int:
     return max((group["entries-read"] or 0 for group in groups), default=0)
 
 
-def trials(folder: Path, kills: int, events: int, chunk: int, chance: random.Random) -> list[str]:
-    """What was wrong after so many kills of one reader; nothing if all is well."""
+def trials(
+    folder: Path,
+    kills: int,
+    events: int,
+    chunk: int,
+    chance: random.Random,
+    seen: dict[str, object] | None = None,
+) -> list[str]:
+    """What was wrong after so many kills of one reader; nothing if all is well.
+
+    `seen` gets the counts: what was stored at each kill, and in the end.
+    """
+    at_kills: list[int] = []
     model, path = kill_learn.prepare(folder, events)
     alone, said = shutil.copytree(model, folder / "alone"), folder / "said"
     assert traced.end(traced.fork(lambda: kill_learn.learn(alone, path, chunk), said)) == 0
@@ -84,6 +96,7 @@ def trials(folder: Path, kills: int, events: int, chunk: int, chance: random.Ran
             os.kill(child, 9)
             code = traced.end(child)
             position = kill_learn.look(model)[1]
+            at_kills.append(position)
             print(f"killed when {at} were read: {position} are stored", flush=True)
             if code != -9:
                 wrong.append(f"it ended before it was killed, {code}: {said.read_text()}")
@@ -95,12 +108,37 @@ def trials(folder: Path, kills: int, events: int, chunk: int, chance: random.Ran
     found, expected = kill_learn.look(model), kill_learn.look(alone)
     print(f"{found[1]} events, digest {found[0][:16]}; undisturbed {expected[0][:16]}")
     wrong += [] if found == expected else [f"another state: {found} and not {expected}"]
+    if seen is not None:
+        names = "digest", "position"
+        seen |= {
+            "stored_at_kills": at_kills,
+            "stored": dict(zip(names, found, strict=True)),
+            "undisturbed": dict(zip(names, expected, strict=True)),
+        }
     return wrong
+
+
+def main(kills: int, events: int, out: Path | None) -> int:
+    """Kill so many times; the counts go to a file."""
+    from evergraph.evaluate.evidence import provenance
+
+    evidence, chunk = provenance(), 1000
+    version = subprocess.run([SERVER, "--version"], capture_output=True, text=True, check=True)
+    seen: dict[str, object] = {"server": version.stdout.split(" sha=")[0]}
+    with tempfile.TemporaryDirectory() as name:
+        wrong = trials(Path(name), kills, events, chunk, random.Random(0), seen)
+    config = {"events": events, "kills": kills, "chunk": chunk}
+    if out is not None:
+        result = {**evidence, "config": config, **seen, "failures": wrong}
+        out.write_text(json.dumps(result, indent=1) + "\n")
+    print("\n".join(wrong) or "each event counts once")
+    return len(wrong)
 
 
 if __name__ == "__main__":
     if SERVER is None:
         sys.exit(INSTALL)
-    kills, events = (int(text) for text in (sys.argv[1:] + ["10", "100000"][len(sys.argv) - 1 :]))
-    with tempfile.TemporaryDirectory() as name:
-        sys.exit("\n".join(trials(Path(name), kills, events, 1000, random.Random(0))) or 0)
+    kills, events = (
+        int(text) for text in (sys.argv[1:] + ["10", "100000"][len(sys.argv) - 1 :])[:2]
+    )
+    sys.exit(min(main(kills, events, Path(sys.argv[3]) if len(sys.argv) > 3 else None), 1))
