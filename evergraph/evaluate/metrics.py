@@ -54,6 +54,18 @@ def maximum_forgetting(matrix: Matrix) -> float:
     return round(_mean(drop), 12)
 
 
+def final_minus_peak(matrix: Matrix) -> float:
+    """The mean over all groups of final minus best accuracy (FM of DRIFT); negative is forgetting.
+
+    Unlike `maximum_forgetting` it counts every group, the last one too.
+
+    Example:
+        >>> final_minus_peak(np.array([[0.6, 0.0], [0.8, 0.7], [0.5, 0.9]]))
+        -0.15
+    """
+    return round(_mean(matrix[-1] - np.fmax.reduce(matrix, axis=0)), 12)
+
+
 def _mean(values: Matrix) -> float:
     """Over all that was measured; 0 if nothing was."""
     measured = values[~np.isnan(values)]

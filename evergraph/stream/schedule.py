@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
@@ -104,3 +105,72 @@ def by_class(
 def in_parts(index: Tensor, parts: int) -> dict[str, Tensor]:
     """The items as they are, cut into tasks of equal size."""
     return {str(i): part for i, part in enumerate(index.tensor_split(parts))}
+
+
+def blurred(
+    groups: Mapping[str, Tensor], share: float, rng: np.random.Generator
+) -> dict[str, Tensor]:
+    """Groups of which a share of the items is dealt evenly to all groups ("blurry" streams)."""
+    kept, moved = {}, []
+    for name, index in groups.items():
+        index = shuffled(index, rng)
+        cut = int(len(index) * (1 - share))
+        kept[name] = index[:cut]
+        moved.append(index[cut:])
+    dealt = shuffled(torch.cat(moved), rng).tensor_split(len(kept))
+    return {
+        name: shuffled(torch.cat([index, more]), rng)
+        for (name, index), more in zip(kept.items(), dealt, strict=True)
+    }
+
+
+def blurred_at_boundaries(
+    groups: Mapping[str, Tensor], width: int, rng: np.random.Generator
+) -> Tensor:
+    """Groups one after the other, mixed with the next over the last and first `width` items.
+
+    At most a third of a group is mixed at each of its ends, so that its middle stays pure.
+
+    Example:
+        >>> groups = {"a": torch.arange(9), "b": torch.arange(9, 18)}
+        >>> order = blurred_at_boundaries(groups, 2, np.random.default_rng(0))
+        >>> order[:7].tolist(), sorted(order[7:11].tolist()), order[11:].tolist()
+        ([0, 1, 2, 3, 4, 5, 6], [7, 8, 9, 10], [11, 12, 13, 14, 15, 16, 17])
+    """
+    order, start = torch.cat(list(groups.values())), 0
+    sizes = list(map(len, groups.values()))
+    for size, following in pairwise(sizes):
+        start += size
+        mixed = slice(start - min(width, size // 3), start + min(width, following // 3))
+        order[mixed] = shuffled(order[mixed], rng)
+    return order
+
+
+def gaussian(
+    groups: Mapping[str, Tensor], batch_size: int, sigma: float, rng: np.random.Generator
+) -> Tensor:
+    """Groups that rise and fall: each is likeliest around its own place in the stream.
+
+    The place of a group is the middle of where it would be if groups followed each other. An item
+    of batch b comes from group g with a chance in proportion to `exp(-(b - place)² / 2 σ²)`, while
+    the group has items left; each item comes once.
+
+    Args:
+        groups: items by name.
+        batch_size: of the stream, the unit of σ.
+        sigma: σ in batches; the larger, the more groups overlap.
+        rng: of the draws.
+    """
+    check_positive(batch_size=batch_size)
+    if not sigma > 0:
+        raise ValueError(f"sigma must be positive, got {sigma}")
+    waiting = [shuffled(index, rng).tolist() for index in groups.values()]
+    sizes = np.array([len(index) for index in waiting])
+    places = (np.cumsum(sizes) - sizes / 2) / batch_size
+    order: list[int] = []
+    for position in range(int(sizes.sum())):
+        distance = -((position // batch_size - places) ** 2) / (2 * sigma**2)
+        distance[[not index for index in waiting]] = -np.inf
+        weight = np.exp(distance - distance.max())
+        order.append(waiting[rng.choice(len(waiting), p=weight / weight.sum())].pop())
+    return torch.tensor(order, dtype=torch.int64)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import suppress
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,11 +16,11 @@ from evergraph.cli.console import DataRoot, complaints, progress, use_threads
 from evergraph.evaluate.evidence import provenance
 from experiments.cells import Folder, Jobs
 from experiments.league.graphs import GRAPHS, read, split
-from experiments.league.models import MODELS, Order, cell
+from experiments.league.lines import Cell, Lines
+from experiments.league.models import MODELS, ORDERS, Order, cell
 from experiments.league.report import publish
 from experiments.league.views import Seen, Views
 
-Cell = dict[str, Any]
 Job = tuple[str, int, tuple[tuple[str, Order], ...]]  # graph, split, and models with their orders
 
 SIZES = {"quick": (("cora", "citeseer", "acm"), 2), "nightly": (GRAPHS, 3), "full": (GRAPHS, 10)}
@@ -30,7 +28,11 @@ SIZES = {"quick": (("cora", "citeseer", "acm"), 2), "nightly": (GRAPHS, 3), "ful
 
 
 def missing(
-    cells: Sequence[Cell], graphs: Sequence[str], count: int, models: Sequence[str]
+    cells: Sequence[Cell],
+    graphs: Sequence[str],
+    count: int,
+    models: Sequence[str],
+    orders: Sequence[str],
 ) -> list[Job]:
     """What is not there yet, one job for each split of a graph, the first splits first."""
     done = {(c["graph"], c["split"], c["model"], c["order"]) for c in cells}
@@ -40,14 +42,14 @@ def missing(
             (model, order)
             for model in models
             for order in MODELS[model].orders
-            if (graph, number, model, order) not in done
+            if order in orders and (graph, number, model, order) not in done
         )
         if todo:
             jobs.append((graph, number, todo))
     return jobs
 
 
-def work(job: Job, path: Path, data_root: Path | None, until: float) -> int:
+def work(job: Job, lines: Lines, data_root: Path | None, until: float) -> int:
     """Compute the cells of a job and append each to the file; returns how many were done."""
     use_threads(1)
     graph, number, todo = job
@@ -59,37 +61,23 @@ def work(job: Job, path: Path, data_root: Path | None, until: float) -> int:
         if time.time() > until:
             return done
         made = {"graph": graph, **cell(model, seen, order), **evidence}
-        with path.open("a") as file:
-            file.write(json.dumps(made) + "\n")
+        lines.add(made)
     return len(todo)
 
 
 def run(
-    jobs: Sequence[Job], path: Path, data_root: Path | None, workers: int, until: float
+    jobs: Sequence[Job], lines: Lines, data_root: Path | None, workers: int, until: float
 ) -> Iterator[int]:
     """Work on jobs in this process, or in several; yields how many cells were done at a time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not path.read_bytes().endswith(b"\n"):
-        with path.open("a") as file:  # the line that was cut short stays by itself
-            file.write("\n")
     if workers == 1:
-        yield from (work(job, path, data_root, until) for job in jobs)
+        yield from (work(job, lines, data_root, until) for job in jobs)
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(work, job, path, data_root, until) for job in jobs]
+        futures = [pool.submit(work, job, lines, data_root, until) for job in jobs]
         try:
             yield from (future.result() for future in as_completed(futures))
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def load_cells(path: Path) -> list[Cell]:
-    """All finished cells; a line that was cut short when a run was killed is left out."""
-    cells = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        with suppress(json.JSONDecodeError):
-            cells.append(json.loads(line))
-    return cells
 
 
 def league(
@@ -98,6 +86,9 @@ def league(
     ] = "quick",
     graphs: Annotated[str, typer.Option(help="Only these, separated by commas.")] = "",
     models: Annotated[str, typer.Option(help="Only these, separated by semicolons.")] = "",
+    orders: Annotated[
+        str, typer.Option(help="Only these, of any, random and class, separated by commas.")
+    ] = ",".join(("any", *ORDERS)),
     splits: Annotated[
         int, typer.Option(min=0, help="So many of each graph; 0 takes the size's.")
     ] = 0,
@@ -127,13 +118,19 @@ def league(
         chosen = models.split(";") if models else list(MODELS)
         if unknown := [name for name in chosen if name not in MODELS]:
             raise ValueError(f"models must be among {'; '.join(MODELS)}, got {unknown[0]!r}")
-        todo = [] if report_only else missing(load_cells(cells), names, splits or count, chosen)
+        kept = Lines(cells)
+        kept.open()
+        todo = (
+            []
+            if report_only
+            else missing(kept.cells(), names, splits or count, chosen, orders.split(","))
+        )
         until = time.time() + 60 * minutes
         with progress(report_only) as shown:
             task = shown.add_task("cells", total=sum(len(job[2]) for job in todo))
-            for done in run(todo, cells, data_root, jobs, until):
+            for done in run(todo, kept, data_root, jobs, until):
                 shown.update(task, advance=done)
-        publish(load_cells(cells), results, figures)
+        publish(kept.cells(), results, figures)
 
 
 if __name__ == "__main__":

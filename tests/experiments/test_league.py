@@ -14,6 +14,7 @@ from evergraph.datasets.generate import PRESETS
 from evergraph.evaluate.config import Config, build
 from experiments.league import __main__ as command
 from experiments.league.graphs import GRAPHS, only_domain, split
+from experiments.league.lines import Lines
 from experiments.league.models import MODELS, cell
 from experiments.league.peers import closed, random_layers
 from experiments.league.report import chosen, table, views
@@ -145,7 +146,7 @@ def test_the_command_resumes_and_publishes(data, tmp_path, monkeypatch):
     assert len(lines) == 12
     path.write_text("".join(lines[:-1]) + lines[-1][:40])  # killed while it wrote
     assert runner.invoke(app, options).exit_code == 0
-    cells = command.load_cells(path)
+    cells = Lines(path).cells()
     assert len(cells) == 12
     published = json.loads((tmp_path / "league.json").read_text())
     found = published["tables"]["any order"]
