@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
-from experiments.league import domains, task_free
+from experiments.league import domains, task_free, time_streams
 from experiments.league.graphs import split
 from experiments.league.lines import Lines, complete
 
@@ -127,3 +127,36 @@ def test_finished_cells_are_not_computed_again(tmp_path):
     assert made == [0, 1, 1, 2]
     assert not [*complete(lines, [{"a": 9}], compute, -1)]
     assert [cell["a"] for cell in lines.cells()] == [0, 1, 2]
+
+
+@pytest.fixture(scope="module")
+def growing():
+    growth = replace(PRESETS["citation"], nodes=300, classes=4, features=60)
+    found = generate(growth, name="small")
+    time = found.graph.time[found.graph.edges].max(0).values
+    return replace(found, graph=replace(found.graph, edge_time=time))
+
+
+@pytest.mark.parametrize("name", ["ridge on m", "GCN + replay", time_streams.MAJORITY])
+def test_steps_are_predicted_before_they_are_learned(growing, name):
+    data = time_streams.draw(growing, 0)
+    cell = time_streams.prequential(data, name, 0)
+    steps = np.array(cell["steps"])
+    assert (np.diff(steps[:, 0]) > 0).all()
+    assert steps[0, 0] > int(data.graph.time[data.train].min())  # the first step is not predicted
+    assert (steps[:, 1] <= steps[:, 2]).all()
+    assert 150 < steps[:, 2].sum() < len(data.train)
+    assert cell["accuracy"] == pytest.approx(steps[:, 1].sum() / steps[:, 2].sum())
+
+
+def test_time_streams_are_published(growing, tmp_path, monkeypatch):
+    monkeypatch.setattr(time_streams, "read", lambda name, root: growing)
+    path = tmp_path / "cells.jsonl"
+    names = f"ridge on m;{time_streams.MAJORITY}"
+    options = ["--models", names, "--splits", 2, "--cells", path, "--results", tmp_path]
+    call(time_streams.time_streams, *options)
+    found = json.loads((tmp_path / "league_time.json").read_text())
+    assert set(found["draws"].values()) == {2}
+    by_name = {cell["model"]: cell["accuracy"] for cell in found["cells"]}
+    assert by_name["ridge on m"] > by_name[time_streams.MAJORITY]
+    assert "ridge on m" in (tmp_path / "league_time.md").read_text()
