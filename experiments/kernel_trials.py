@@ -25,7 +25,16 @@ from evergraph.evaluate.run import SCHEMA
 from evergraph.feature_graph.fixed_point import Rows, unit
 from evergraph.feature_graph.kernel import Planes, Similarity, inner, similarity
 from evergraph.graph.dataset import Dataset, split_by_class
-from evergraph.learn.dual import Choice, Mixture, left_out, mixtures, solve, tried
+from evergraph.learn.dual import (
+    STRENGTHS,
+    Choice,
+    Mixture,
+    Stored,
+    left_out,
+    mixtures,
+    solve,
+    tried,
+)
 from evergraph.learn.methods.kernel import rows_of
 from experiments.cells import Folder, load, page, show
 
@@ -86,10 +95,13 @@ def trial(data: Dataset, seed: int) -> dict[str, tuple[float, str]]:
     """The accuracy of each variant on the test nodes, and what it chose."""
     (train, known), (test, asked) = (items(data, seed, part) for part in ("train", "test"))
     names = np.unique(known)
-    target, classes = np.searchsorted(names, known), len(names)
+    target = np.searchsorted(names, known)
+
+    def stored(found: Similarity) -> Stored:
+        return Stored(found, target, len(names), np.ones_like(target))
 
     def accuracy(pair: Pair, choice: Choice) -> tuple[float, str]:
-        scores = solve(pair[0], target, classes, choice)(pair[1])
+        scores = solve(stored(pair[0]), choice)(pair[1])
         chosen = f"{choice.mixture}, λ {choice.strength:g}"
         return float((names[scores.argmax(1)] == asked).mean()), chosen
 
@@ -97,41 +109,36 @@ def trial(data: Dataset, seed: int) -> dict[str, tuple[float, str]]:
         return min((c for c in choices if c.mixture in allowed), key=lambda c: c.loss)
 
     plain = similarity(train, train), similarity(test, train)
-    every = tried(plain[0], target, classes, mixtures())
+    every = tried(stored(plain[0]), mixtures())
     chosen: dict[str, Callable[[], tuple[float, str]]] = {
         WHOLE: lambda: accuracy(plain, best(every, mixtures())),
         "no products": lambda: accuracy(plain, best(every, mixtures(products=False))),
         "no roots": lambda: accuracy(plain, best(every, mixtures(roots=False))),
         "no exp": lambda: accuracy(plain, best(every, mixtures(raised=False))),
-        "by squares": lambda: accuracy(plain, by_squares(plain[0], target, classes)),
+        "by squares": lambda: accuracy(plain, by_squares(stored(plain[0]))),
         "x + m": lambda: accuracy(
             both := (summed(train, train), summed(test, train)),
-            min(tried(both[0], target, classes, [Mixture(x=1)]), key=lambda c: c.loss),
+            min(tried(stored(both[0]), [Mixture(x=1)]), key=lambda c: c.loss),
         ),
     }
     out = {name: run() for name, run in chosen.items()}
     if train.x.shape[1] <= PRIOR_WIDTH:
         own, other = remembered(train, train), remembered(train, test)
         pair = similarity(own, own), similarity(other, own)
-        more = tried(pair[0], target, classes, mixtures())
+        more = tried(stored(pair[0]), mixtures())
         better = min(more, key=lambda c: c.loss).loss < best(every, mixtures()).loss
         out["with prior"] = accuracy(pair, best(more, mixtures())) if better else out[WHOLE]
     return out
 
 
-def by_squares(found: Similarity, target: Ints, classes: int) -> Choice:
+def by_squares(stored: Stored) -> Choice:
     """What leave-one-out chooses by squared errors."""
-    truth, strengths = np.eye(classes)[target], (0.03, 0.1, 0.3, 1.0, 3.0)
-    return min(
-        (
-            Choice(float(((scores - truth) ** 2).mean()), mixture, strength)
-            for mixture in mixtures()
-            for strength, scores in zip(
-                strengths, left_out(mixture(found), truth, strengths), strict=True
-            )
-        ),
-        key=lambda choice: choice.loss,
-    )
+    found: list[Choice] = []
+    for mixture in mixtures():
+        kernel, truth, _ = stored.problem(mixture)
+        for strength, scores in zip(STRENGTHS, left_out(kernel, truth, STRENGTHS), strict=True):
+            found.append(Choice(float(((scores - truth) ** 2).mean()), mixture, strength))
+    return min(found, key=lambda choice: choice.loss)
 
 
 def split(data: Dataset, seed: int) -> Dataset:

@@ -90,41 +90,52 @@ class Dual:
         return self.choice.mixture(found) @ self.weight
 
 
-def tried(
-    found: Similarity,
-    target: Ints,
-    classes: int,
-    mixtures: Sequence[Mixture],
-    strengths: Sequence[float] = STRENGTHS,
-) -> list[Choice]:
-    """How well each mixture does with each λ, by the first of the stored items.
+@dataclass(frozen=True)
+class Stored:
+    """Items to learn from.
 
-    Args:
-        found: similarity of the stored items to each other.
-        target: their classes, as numbers below `classes`.
-        classes: how many there are.
-        mixtures: kernels that are tried.
-        strengths: λ that are tried.
+    Attributes:
+        found: their similarity to each other.
+        target: `(n,)`, their classes as numbers below `classes`.
+        classes: K, how many there are.
+        times: `(n,)`, how often each came; an item that came twice counts twice.
     """
-    first = slice(0, CHOOSING)
-    few = Similarity(*(part[first, first] for part in (found.x, found.mean, found.root)))
-    target = target[first]
-    return [
-        Choice(sharpen(scores, target)[1], mixture, strength)
-        for mixture in mixtures
-        for strength, scores in zip(
-            strengths, left_out(mixture(few), np.eye(classes)[target], strengths), strict=True
-        )
-    ]
+
+    found: Similarity
+    target: Ints
+    classes: int
+    times: Ints
+
+    def problem(self, mixture: Mixture) -> tuple[Floats, Floats, Floats]:
+        """The kernel and the classes `(n, K)` with rows times √times, and √times `(n, 1)`."""
+        root = np.sqrt(self.times.astype(np.float64))[:, None]
+        return root * mixture(self.found) * root.T, root * np.eye(self.classes)[self.target], root
+
+    def first(self, size: int) -> Stored:
+        """So many of them at the most."""
+        cut, (x, mean, around) = slice(0, size), (self.found.x, self.found.mean, self.found.root)
+        few = Similarity(x[cut, cut], mean[cut, cut], around[cut, cut])
+        return Stored(few, self.target[cut], self.classes, self.times[cut])
 
 
-def solve(found: Similarity, target: Ints, classes: int, choice: Choice) -> Dual:
-    """Kernel ridge regression on stored items; arguments as above."""
-    left = choice.mixture(found)
+def tried(
+    stored: Stored, mixtures: Sequence[Mixture], strengths: Sequence[float] = STRENGTHS
+) -> list[Choice]:
+    """How well each mixture does with each λ, by the first of the stored items."""
+    few, found = stored.first(CHOOSING), []
+    for mixture in mixtures:
+        kernel, truth, root = few.problem(mixture)
+        for strength, scores in zip(strengths, left_out(kernel, truth, strengths), strict=True):
+            found.append(Choice(sharpen(scores / root, few.target)[1], mixture, strength))
+    return found
+
+
+def solve(stored: Stored, choice: Choice) -> Dual:
+    """Kernel ridge regression on stored items."""
+    left, truth, root = stored.problem(choice.mixture)
     left[np.diag_indices_from(left)] += choice.strength
     factor = cho_factor(left, lower=True, overwrite_a=True, check_finite=False)
-    truth = np.eye(classes)[target]
-    return Dual(choice, np.asarray(cho_solve(factor, truth, check_finite=False)))
+    return Dual(choice, root * cho_solve(factor, truth, check_finite=False))
 
 
 def left_out(kernel: Floats, truth: Floats, strengths: Sequence[float]) -> Iterator[Floats]:

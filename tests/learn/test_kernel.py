@@ -11,7 +11,17 @@ from evergraph.datasets import generate
 from evergraph.feature_graph import feature_adjacency
 from evergraph.feature_graph.fixed_point import ONE
 from evergraph.feature_graph.kernel import Planes, Similarity, planes, similarity
-from evergraph.learn.dual import Mixture, left_out, mixtures, sharpen, softmax, tried
+from evergraph.learn.dual import (
+    Choice,
+    Mixture,
+    Stored,
+    left_out,
+    mixtures,
+    sharpen,
+    softmax,
+    solve,
+    tried,
+)
 from evergraph.stream import Batch
 from evergraph.testing import check_learner
 
@@ -115,8 +125,27 @@ def test_the_best_mixture_is_chosen():
     unit = lambda rows: rows / np.linalg.norm(rows, axis=1, keepdims=True)  # noqa: E731
     x, noise = unit(x), unit(np.hstack([noise, rng.normal(0, 1, (200, 20))]))
     found = Similarity(x @ x.T, noise @ noise.T, noise @ noise.T)
-    every = tried(found, target, 2, [Mixture(mean=1), Mixture(x=1), Mixture(root=1)])
+    stored = Stored(found, target, 2, np.ones(200, dtype=np.int64))
+    every = tried(stored, [Mixture(mean=1), Mixture(x=1), Mixture(root=1)])
     assert min(every, key=lambda choice: choice.loss).mixture == Mixture(x=1)
+
+
+def test_an_item_that_came_twice_is_solved_as_two():
+    x, mean = items(9, 3)
+    rows = rows_of(x, mean)
+    found, target = similarity(rows, rows), np.arange(9) % 3
+    times, choice = np.array([1, 2, 3, 1, 1, 1, 1, 1, 1]), Choice(0.0, Mixture(x=1, root=1), 0.5)
+    again = np.repeat(np.arange(9), times)
+    kernel = choice.mixture(found)
+    left = kernel[np.ix_(again, again)] + 0.5 * np.eye(len(again))
+    expected = kernel[:, again] @ np.linalg.solve(left, np.eye(3)[target[again]])
+    assert np.allclose(solve(Stored(found, target, 3, times), choice)(found), expected)
+    for out in (1, 4):  # left out, all of its copies are
+        kept = again[again != out]
+        left = kernel[np.ix_(kept, kept)] + 0.5 * np.eye(len(kept))
+        guess = kernel[out, kept] @ np.linalg.solve(left, np.eye(3)[target[kept]])
+        inside, truth, root = Stored(found, target, 3, times).problem(choice.mixture)
+        assert np.allclose((next(left_out(inside, truth, (0.5,))) / root)[out], guess)
 
 
 @pytest.mark.parametrize("capacity", [4096, 50])
@@ -141,6 +170,14 @@ def test_forgetting_leaves_no_trace():
         never.method.forget(never, BATCHES[-1])
 
 
+def test_nothing_is_left_when_all_is_forgotten():
+    one = learned(BATCHES[:1])
+    one.method.forget(one, BATCHES[0])
+    assert not one.method.stored
+    assert one.method.nbytes == 0
+    assert one.method.predictor(one)(TEST).abs().max() == 0
+
+
 def test_an_item_that_came_twice_counts_twice():
     twice = learned([BATCHES[0], BATCHES[0], BATCHES[1]])
     assert len(twice.method.stored) == 40
@@ -149,7 +186,7 @@ def test_an_item_that_came_twice_counts_twice():
 
 
 def test_it_learns_and_bytes_are_counted():
-    one = learned(node_continuum(DATA))
+    one = learned(node_continuum(DATA, batch_size=100), capacity=500)
     assert one.evaluate(node_continuum(DATA).test()) > 0.8
     tensors, _ = one.method.state()
     assert one.method.nbytes >= sum(tensors[name].nbytes for name in ("indices", "values"))

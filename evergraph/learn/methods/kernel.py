@@ -19,7 +19,7 @@ from evergraph.feature_graph.fixed_point import ONE, Rows
 from evergraph.feature_graph.kernel import Planes, planes, similarity
 from evergraph.graph.neighbors import Neighbors
 from evergraph.learn.checkpoint import whole
-from evergraph.learn.dual import mixtures, solve, tried
+from evergraph.learn.dual import Stored, mixtures, solve, tried
 from evergraph.learn.learner import Learner, Method, Predictor
 from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch
@@ -117,20 +117,22 @@ class Kernel(Method):
 
     def predictor(self, learner: Learner) -> Predictor:
         """The regression of each class, in the order of the learner's classes, solved now."""
+        count = len(learner.classes)
+        if not self.stored:  # all that came was forgotten
+            return lambda batch: torch.zeros(len(batch), count, dtype=torch.float64)
         tensors, _ = self.state()
         target, times, indptr, indices, values = (tensors[name].numpy() for name in NAMES)
         rows = sparse.csr_array((values, indices, indptr), shape=(len(target), self.columns))
-        again, width = np.repeat(np.arange(len(target)), times), self.width
-        stored = Planes.of(rows[again], width)
+        width, kept = self.width, Planes.of(rows, self.width)
         place = {label: number for number, label in enumerate(learner.classes)}
-        known = np.array([place[label] for label in target[again].tolist()], dtype=np.int64)
-        found, every = similarity(stored, stored), mixtures(self.products, self.roots, self.raised)
-        best = min(tried(found, known, len(place), every), key=lambda choice: choice.loss)
-        solved = solve(found, known, len(place), best)
+        known = np.array([place[label] for label in target.tolist()], dtype=np.int64)
+        stored = Stored(similarity(kept, kept), known, count, times)
+        every = tried(stored, mixtures(self.products, self.roots, self.raised))
+        solved = solve(stored, min(every, key=lambda choice: choice.loss))
 
         def predict(batch: Batch) -> Tensor:
             found = Planes.of(rows_of(learner, batch), width)
-            return torch.from_numpy(solved(similarity(found, stored)))
+            return torch.from_numpy(solved(similarity(found, kept)))
 
         return predict
 
