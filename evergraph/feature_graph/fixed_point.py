@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.linalg import eigh
 
 from evergraph.feature_graph.compiled.fixed_point import products, propagated
 from evergraph.feature_graph.equations import sgnroot
@@ -136,6 +138,20 @@ class Embedding:
         own, rooted = (part.T.tocsr() for part in self.points)
         found = self._kernel(own, [rooted] * self.hops) / ONE
         return np.asarray((found + found.T) / 2)
+
+    @cached_property
+    def whiten(self) -> Floats:
+        """`K^-1/2` of the landmark kernel, without directions that landmarks hardly span.
+
+        It is kept, since all classifiers on these landmarks need it, and since scipy lets no other
+        thread run meanwhile.
+        """
+        kernel = self.landmark_kernel()
+        if not len(kernel):
+            return np.zeros((0, 0))
+        values, vectors = eigh(kernel)
+        kept = values > 1e-6 * values[-1]
+        return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
 
     def _kernel(self, x: Rows, means: Sequence[Rows]) -> Floats:
         """`exp(2 (k - 1))`, k the mean of ⟨x, x'⟩, of ⟨√m, √m'⟩ for each hop and their products.

@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import cho_factor, cho_solve
 
 from evergraph.checks import shorten
 from evergraph.feature_graph.fixed_point import ONE, Embedding
@@ -73,7 +73,7 @@ class Solution:
         self._embedding = embedding
         self._gram = sums.gram / ONE**2
         self._totals = np.array([sums.totals[name] for name in self.classes]).T / ONE
-        self._whiten = _inverse_root(embedding.landmark_kernel())
+        self._whiten = embedding.whiten
         self._bases: dict[float, tuple[Floats, Floats, Floats]] = {}
         known = {name: k for k, name in enumerate(self.classes)}
         target = np.array([known.get(name, -1) for name in holdout.labels], dtype=np.int64)
@@ -203,12 +203,3 @@ class Solution:
             return np.asarray(-strength)
         spanned = ((rows[:, self._embedding.parts["kernel"]] @ self._whiten) ** 2).sum(1)
         return np.asarray(-strength * spanned)
-
-
-def _inverse_root(kernel: Floats) -> Floats:
-    """`K^-1/2` without directions that landmarks hardly span."""
-    if not len(kernel):
-        return np.zeros((0, 0))
-    values, vectors = eigh(kernel)
-    kept = values > 1e-6 * values[-1]
-    return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
