@@ -9,8 +9,9 @@ READY := $(VENV)/.ready
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-run: $(READY)   ## set up, then run the main job
-	$(BIN)/evergraph run
+STORY = fgn/finetune,gcn/replay,fgn/replay,fgn/analytic,fgn/regular
+run: $(READY)   ## set up, learn Cora class by class in five ways, print a table, draw a picture
+	$(BIN)/evergraph compare --runs $(STORY) --memory 100 --epochs 10 --figure out/curves.png --out out/curves.json
 
 test: check     ## set up, lint, type-check and run the tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile

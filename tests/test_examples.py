@@ -19,6 +19,8 @@ AT_LEAST = {
     "own_memory": 0.3,
     "own_source": 0.6,  # chance is a third
     "own_task": 0.6,  # chance is a half
+    "compare_methods": 0.6,  # chance is a quarter
+    "social": 0.6,  # chance is a third
 }
 
 
@@ -34,7 +36,7 @@ def test_examples_are_short_and_use_public_names():
     assert [file.stem for file in files] == sorted(AT_LEAST)
     for file in files:
         text = file.read_text()
-        assert len(text.splitlines()) <= 40, file.name
+        assert len(text.splitlines()) <= 60, file.name
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and node.module.startswith("evergraph"):
                 module = __import__(node.module, fromlist=["__all__"])

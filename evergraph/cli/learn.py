@@ -23,7 +23,7 @@ from evergraph.cli.console import (
     written,
 )
 from evergraph.cli.curves import Point, Target, curves, nowhere
-from evergraph.cli.run_output import run_table
+from evergraph.cli.run_output import run_figure, run_table
 from evergraph.cli.settings import Set, SettingsFile, given_settings
 from evergraph.evaluate.evidence import provenance
 
@@ -168,6 +168,14 @@ def compare(
         "finetune,ewc,lwf,agem,der,replay,analytic"
     ),
     models: Annotated[str, Option(help="Models, separated by commas.")] = "fgn",
+    runs: Annotated[
+        str | None,
+        Option(
+            help="In place of both, pairs such as gcn/replay,fgn/regular; `regular` is the bound: "
+            "all nodes shuffled, --epochs passes."
+        ),
+    ] = None,
+    epochs: Annotated[int, Option(min=1, help="Passes of regular learning.")] = 20,
     dataset: DatasetName = "cora",
     scenario: ScenarioName = "class",
     memory: Capacity = 500,
@@ -178,6 +186,7 @@ def compare(
     threads: Threads = 1,
     data_root: DataRoot = None,
     out: Out = None,
+    figure: Annotated[Path | None, written("Draw the curves of all runs to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the given models with the given methods on the same stream, and print one table.
@@ -191,21 +200,36 @@ def compare(
     use_threads(threads)
     results = []
     with complaints(), progress(as_json) as shown:
-        given = given_settings(pairs, settings, scenario)
-        for model in models.split(","):
-            for method in methods.split(","):
-                config = Config(
-                    dataset=dataset,
-                    scenario=scenario,  # type: ignore[arg-type]
-                    model=model.strip(),
-                    method=method.strip(),
-                    memory=memory,
-                    batch_size=batch_size,
-                    settings=given,
-                )
-                data, config = load_or_generate(config, data_root, shown, as_json)
-                results.append(follow_run(config, seeds, data, shown))
+        for model, method in _pairs(runs, models, methods):
+            order = "regular" if method == "regular" else scenario
+            config = Config(
+                dataset=dataset,
+                scenario=order,  # type: ignore[arg-type]
+                model=model,
+                method="finetune" if method == "regular" else method,
+                memory=memory,
+                batch_size=batch_size,
+                epochs=epochs,
+                settings=given_settings(pairs, settings, order),
+            )
+            data, config = load_or_generate(config, data_root, shown, as_json)
+            dataset = config.dataset  # another one, if the first cannot be had
+            results.append(follow_run(config, seeds, data, shown))
     publish({**evidence, "results": results}, as_json, out, lambda: run_table(results))
+    if figure is not None:
+        with complaints():
+            run_figure(results, figure)
+
+
+def _pairs(runs: str | None, models: str, methods: str) -> list[tuple[str, str]]:
+    """The model and the method of each run."""
+    if runs is None:
+        return [(m.strip(), how.strip()) for m in models.split(",") for how in methods.split(",")]
+    pairs = [tuple(part.strip().split("/")) for part in runs.split(",")]
+    for pair in pairs:
+        if len(pair) != 2 or not all(pair):
+            raise ValueError(f"--runs must be pairs such as fgn/replay, got {'/'.join(pair)!r}")
+    return [(model, method) for model, method in pairs]
 
 
 def _class_order(text: str | None, names: Sequence[str]) -> tuple[int, ...] | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from evergraph.cli.console import table_of
+from evergraph.evaluate.figures import curves
 
 
 def run_table(results: list[dict[str, Any]]) -> Table:
@@ -31,7 +33,7 @@ def run_table(results: list[dict[str, Any]]) -> Table:
     for result in results:
         spread = f" ± {result['accuracy_sd']:.3f}" if len(seeds) > 1 and not field else ""
         text.append([
-            f"{result['config']['model']}, {result['config']['method']}",
+            name_of(result),
             Text.assemble((f"{result[keys[0]]:.3f}", "bold"), spread),
             f"{result[keys[1]]:.3f}",
             *([_share(result["prequential_mean"])] if early else []),
@@ -42,6 +44,31 @@ def run_table(results: list[dict[str, Any]]) -> Table:
     caption = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}; {meaning}"
     columns = ("model, method", *words, "seconds", "items/s", "memory")
     return table_of(f"{config['dataset']}, {way}", columns, text, caption=caption)
+
+
+def name_of(result: dict[str, Any]) -> str:
+    """What a run is called in a table or a picture that has several."""
+    config = result["config"]
+    regular = config["scenario"] == "regular" and config["protocol"] == "paper"
+    return f"{config['model']}, {'regular' if regular else config['method']}"
+
+
+def run_figure(results: list[dict[str, Any]], path: Path) -> None:
+    """The mean curve of each run over the stream; regular learning as a level, the bound."""
+    lines, levels = {}, {}
+    for result in results:
+        name = name_of(result)
+        if result["config"]["scenario"] == "regular":
+            levels[name] = result["accuracy_mean"]
+            continue
+        seeds = result["curve"]
+        lines[name] = [
+            (points[0][0], sum(accuracy for _, accuracy in points) / len(seeds))
+            for points in zip(*seeds, strict=True)
+        ]
+    config = results[0]["config"]
+    title = f"{config['dataset']}, {config['scenario']}-incremental, memory of {config['memory']}"
+    curves(lines, "items seen", title, path, levels=levels)
 
 
 def _share(value: float | None) -> str:

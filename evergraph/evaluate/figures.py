@@ -97,16 +97,20 @@ def curves(
     title: str,
     path: Path,
     log: bool = False,
+    levels: Mapping[str, float] | None = None,
 ) -> None:
-    """Accuracy over something, one line of (x, accuracy) points per name."""
+    """Accuracy over something, one line of (x, accuracy) points per name; levels are dashed."""
     figure, axes = _axes(across, title)
     for number, (name, points) in enumerate(lines.items()):
         xs, ys = zip(*points, strict=True)
         style = LINES[number // len(COLORS) % len(LINES)]
         axes.plot(xs, ys, style, color=COLORS[number % len(COLORS)], label=name)
+    for number, (name, level) in enumerate((levels or {}).items(), len(lines)):
+        color = COLORS[number % len(COLORS)]
+        axes.axhline(level, color=color, linestyle="--", linewidth=1.2, label=name)
     if log:
         axes.set_xscale("log")
-    axes.legend(fontsize=8, loc="lower right")
+    axes.legend(fontsize=8, loc="best")
     _save(figure, path)
 
 

@@ -26,6 +26,8 @@ from evergraph.serve.guard import LOG, check_exposure, is_loopback
 from evergraph.serve.limits import Limits
 from evergraph.serve.service import Service
 
+__all__ = ["Address", "Server", "log_to_stderr"]
+
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 GRACE = 3  # seconds that open connections have at the end
 SWITCH = 0.0005  # seconds between threads: the default of 0.005 is what a prediction may wait

@@ -116,6 +116,27 @@ def test_compare_prints_one_table():
     assert methods == ["finetune", "analytic"]
 
 
+def test_compare_shows_pairs_and_the_bound_in_one_picture(tmp_path):
+    given = ["--dataset", "generated", "--epochs", "1", "--memory", "50", "--json"]
+    picture, file = tmp_path / "curves.png", tmp_path / "curves.json"
+    pairs = "fgn/finetune,fgn/analytic,mlp/regular"
+    shown = invoke("compare", "--runs", pairs, *given, "--figure", str(picture), "--out", str(file))
+    assert shown.exit_code == 0, shown.output
+    results = json.loads(file.read_text())["results"]
+    assert results == json.loads(shown.stdout)["results"]
+    found = [(r["config"]["model"], r["config"]["scenario"]) for r in results]
+    assert found == [("fgn", "class"), ("fgn", "class"), ("mlp", "regular")]
+    assert len(results[2]["curve"][0]) > 0
+    assert results[0]["accuracy_mean"] < results[1]["accuracy_mean"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_refuses_what_is_no_pair():
+    shown = invoke("compare", "--runs", "fgn-replay")
+    assert shown.exit_code == 2
+    assert "--runs must be pairs such as fgn/replay, got 'fgn-replay'" in shown.output
+
+
 def test_datasets_lists_what_is_there():
     rows = json.loads(invoke("datasets", "--json").stdout)
     assert {"cora", "citeseer", "pubmed", "generated"} <= {row["name"] for row in rows}
