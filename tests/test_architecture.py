@@ -67,7 +67,8 @@ ORDER = {
         ["baselines"],
     ],
     "learn": [
-        ["transaction", "drift"],
+        ["pool", "drift"],
+        ["transaction"],
         ["checkpoint", "packed", "ranking", "training", "tasks"],
         ["tables"],
         ["slots"],

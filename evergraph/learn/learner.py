@@ -47,6 +47,8 @@ class Method(Protocol):
         labels_only: whether targets must be labels.
         condenses: whether it reads no more of an item than x and the means of its neighbors,
             whatever the model asks for.
+        trains: whether the network, or its random numbers, may change; if not, a transaction keeps
+            its head only, which grows with the classes.
 
     Example:
         >>> from evergraph import FGN, Learner, Method, node_continuum
@@ -65,6 +67,7 @@ class Method(Protocol):
     condenses: ClassVar[bool] = False
     lazy: ClassVar[bool] = False
     labels_only: ClassVar[bool] = False
+    trains: ClassVar[bool] = True
 
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Learn from a new batch."""

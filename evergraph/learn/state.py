@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -13,11 +13,18 @@ from torch import Tensor, nn
 from evergraph.learn.checkpoint import whole
 from evergraph.learn.intake import Intake
 from evergraph.learn.memory import Memory
+from evergraph.learn.pool import layers_of
 from evergraph.learn.tasks import Task
 from evergraph.learn.training import Optimizer, Training
 from evergraph.learn.transaction import Restore, Stateful, Undo
 
 OWNERS = ("intake", "method", "memory")  # of states of their own
+
+
+class Owner(Stateful, Protocol):
+    """A method, with a state of its own."""
+
+    trains: ClassVar[bool]
 
 
 class Parts(Protocol):
@@ -39,7 +46,7 @@ class Parts(Protocol):
         ...
 
     @property
-    def method(self) -> Stateful:
+    def method(self) -> Owner:
         """How forgetting is fought."""
         ...
 
@@ -53,41 +60,37 @@ def configuration(parts: Parts) -> dict[str, str]:
 
 def savepoint(parts: Parts, undo: Undo) -> Restore:
     """A function that puts everything back as it is now; `undo` gets what changes in place."""
-    layers = _layers(parts.model)
-    undo.keep_buffers(layers)
-    noise = parts.generator.get_state()
-    task = {name: copy.copy(value) for name, value in parts.task.state().items()}
-    tensors: list[dict[str, Any]] = [layer._parameters for layer in layers]
-    tensors += [layer._buffers for layer in layers]
-    content = [(held, held.copy()) for held in tensors]
-    growing = _layers(parts.model.head)
+    growing = layers_of(parts.model.head)
+    if parts.method.trains:
+        undo.keep_model(parts.model)
+        undo.keep_noise(parts.generator)
+    else:
+        undo.keep_buffers(growing)
+    task = {
+        name: list(value) if type(value) is list else copy.copy(value)
+        for name, value in parts.task.state().items()
+    }
     plain = (parts, parts.optimizer, parts.intake, parts.intake.gate, *growing)
-    attributes = [(vars(part), vars(part).copy()) for part in plain]
-    owners = (parts.method, parts.memory)
-    restores = [owner.savepoint() for owner in owners if owner is not None]
+    attributes = [*map(vars, plain)]
+    tensors: list[dict[str, Any]] = [layer._parameters for layer in growing]
+    tensors += [layer._buffers for layer in growing]
+    values, registered = [*map(dict.copy, attributes)], [*map(dict.copy, tensors)]
+    method = parts.method.savepoint()
+    memory = None if parts.memory is None else parts.memory.savepoint()
 
     def restore() -> None:
         undo.restore()
-        for held, before in content:
+        for held, before in zip(tensors, registered, strict=True):
             held.clear()  # of what has come since
             held.update(before)
-        for own, values in attributes:  # never without one of them: others may be predicting
-            own.update(values)
-        for each in restores:
-            each()
+        for own, known in zip(attributes, values, strict=True):
+            own.update(known)  # never without one of them: others may be predicting
+        method()
+        if memory is not None:
+            memory()
         parts.task.load_state(task)
-        parts.generator.set_state(noise)
 
     return restore
-
-
-def _layers(model: nn.Module) -> list[nn.Module]:
-    """A module and all inside it; `modules` does the same in three times the time."""
-    found = [model]
-    for layer in found:  # grows on the way
-        if layer._modules:
-            found += [inner for inner in layer._modules.values() if inner is not None]
-    return found
 
 
 def contents(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,7 +1,8 @@
 """All or nothing: what has to be put back if a batch cannot be learned.
 
-Only what a step touches is kept: a parameter is copied before its first change, rows of it if the
-gradient is sparse. References suffice for what is replaced and never changed in place.
+Only what a step touches is kept: a large parameter gets other memory at its first change, of a
+sparse gradient rows are copied, and so are small tensors, all at once. References suffice for what
+is replaced and never changed in place.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from evergraph.learn.pool import Contents, Pool
+
 Restore = Callable[[], None]
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
-LARGE = 50_000  # numbers of a tensor from which on its sum is faster to check
+LARGE = 1 << 18  # numbers of a tensor from which on its sum is faster to check
+WHOLE = {bool, int, float, str, tuple, type(None), Tensor, np.ndarray}  # that are only replaced
 
 
 class Stateful(Protocol):
@@ -40,27 +44,52 @@ class Undo:
     """The state of tensors and random numbers before a transaction.
 
     A tensor that is written as a whole gets other memory, and the old one is what is put back: no
-    copy is made. One object serves one transaction after another: what a tensor held before the
-    last one is the memory that it gets in the next.
+    copy is made. Small tensors of a model share a `Pool` and are copied together. One object
+    serves one transaction after another: what a large tensor held before the last one is the
+    memory that it gets in the next.
     """
 
     def __init__(self) -> None:
         self._whole: dict[str, tuple[Tensor, Tensor]] = {}  # a tensor, and its memory before
         self._flag, self._one = torch.zeros(()), torch.ones(())
+        self._pool: Pool | None = None
         self.begin()
 
     def begin(self) -> None:
         """Start a transaction, with nothing kept."""
         self._spare, self._whole = self._whole, {}
-        self._layers: list[nn.Module] = []
-        self._copied: list[tuple[Tensor, Tensor]] = []
+        self._model: tuple[Pool, Contents] | None = None
+        self._pooled: set[int] = set()  # the tensors that are kept with the model
+        self._buffers: list[tuple[str, Tensor, Tensor]] = []
         self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
         self._drawn: tuple[np.random.Generator, Any] | None = None
+        self._noise: tuple[torch.Generator, Tensor] | None = None
+
+    def keep_model(self, model: nn.Module) -> None:
+        """Keep what is registered in a model, its buffers and its small parameters."""
+        pool, self._pool = self._pool, None
+        if pool is None or not pool.fits(model):
+            pool = Pool(model)
+        self._model, self._pooled, self._pool = (pool, pool.contents()), pool.numbers, pool
+
+    def keep_buffers(self, layers: list[nn.Module]) -> None:
+        """Copy what layers may change in place."""
+        held = [item for layer in layers if layer._buffers for item in layer._buffers.items()]
+        self._buffers = [(name, t, t.data.clone()) for name, t in held if t is not None]
+
+    def keep_noise(self, generator: torch.Generator) -> None:
+        """Keep the state of the random numbers of a model."""
+        self._noise = (generator, generator.get_state())
+
+    def keep_random(self, rng: np.random.Generator) -> None:
+        """Keep the state of random numbers, if this is the first time that they are drawn."""
+        if self._drawn is None:
+            self._drawn = (rng, rng.bit_generator.state)
 
     def renew(self, name: str, tensor: Tensor) -> Tensor:
         """Give a tensor other memory if it has not been kept yet; returns what it held."""
         old = tensor.data
-        if name not in self._whole:
+        if id(tensor) not in self._pooled and name not in self._whole:
             _, fresh = self._spare.get(name, (tensor, old[:0]))
             if not fresh.is_contiguous() or _kind(fresh) != _kind(old):
                 fresh = torch.empty_like(old, memory_format=torch.contiguous_format)
@@ -68,27 +97,10 @@ class Undo:
             tensor.data = fresh
         return old
 
-    def keep_buffers(self, layers: list[nn.Module]) -> None:
-        """Copy what layers may change in place."""
-        self._layers = layers
-        self._copied = [(buffer, buffer.data.clone()) for _, buffer in self._buffers()]
-
-    def _buffers(self) -> list[tuple[str, Tensor]]:
-        """The buffers of all layers as they are now, with their names in their layers."""
-        found = [
-            item for layer in self._layers if layer._buffers for item in layer._buffers.items()
-        ]
-        return [(name, buffer) for name, buffer in found if buffer is not None]
-
     @torch.no_grad()
     def keep_rows(self, tensor: Tensor, index: Tensor) -> None:
         """Copy the rows of a tensor that are about to change."""
         self._rows.append((tensor, index, tensor[index].clone()))
-
-    def keep_random(self, rng: np.random.Generator) -> None:
-        """Keep the state of random numbers, if this is the first time that they are drawn."""
-        if self._drawn is None:
-            self._drawn = (rng, rng.bit_generator.state)
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -97,21 +109,38 @@ class Undo:
             tensor[index] = rows
         for tensor, before in self._whole.values():
             tensor.data = before
-        for tensor, before in self._copied:
+        for _, tensor, before in self._buffers:
             tensor.data = before
+        if self._model is not None:
+            pool, contents = self._model
+            pool.put_back(contents)
         if self._drawn is not None:
             rng, state = self._drawn
             rng.bit_generator.state = state
+        if self._noise is not None:
+            generator, noise = self._noise
+            generator.set_state(noise)
         self._whole = {}  # its memory is in use again
 
     def non_finite(self) -> str | None:
         """The name of a tensor that has changed and become NaN or infinite, or None."""
-        buffers = [(name, buffer) for name, buffer in self._buffers() if buffer.is_floating_point()]
-        tensors = [tensor.data for tensor, _ in self._whole.values()]
-        tensors += [buffer for _, buffer in buffers]
-        tensors += [tensor.data[index] for tensor, index, _ in self._rows]
-        if not tensors:
+        named = [(name, tensor.data) for name, (tensor, _) in self._whole.items()]
+        named += [("a weight", tensor.data[index]) for tensor, index, _ in self._rows]
+        named += [(name, t.data) for name, t, _ in self._buffers if t.is_floating_point()]
+        together = []
+        if self._model is not None:
+            pool, contents = self._model
+            named += pool.others()
+            together = [pool.flat]
+        tensors = [*together, *(tensor for _, tensor in named)]
+        if not tensors or self._are_finite(tensors):
             return None
+        if self._model is not None:
+            named += pool.changed(contents)
+        return next((name for name, tensor in named if not bool(tensor.isfinite().all())), None)
+
+    def _are_finite(self, tensors: list[Tensor]) -> bool:
+        """Whether all numbers are finite, and the sums of large tensors too."""
         flag, one = self._flag, self._one
         if not tensors[0].is_cpu:
             flag, one = flag.to(tensors[0].device), one.to(tensors[0].device)
@@ -126,11 +155,9 @@ class Undo:
         except RuntimeError:  # one that cannot be written to, such as an expanded buffer
             flag.fill_(1)
         if not flag.item() and isfinite(total):
-            return None
+            return True
         flag.zero_()
-        names = [*self._whole, *(name for name, _ in buffers), *["a weight"] * len(self._rows)]
-        named = zip(names, tensors, strict=True)
-        return next((name for name, tensor in named if not bool(tensor.isfinite().all())), None)
+        return False
 
 
 def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
@@ -147,7 +174,8 @@ def shallow(owner: Any) -> Restore:
     inner = {
         name: value.copy() if isinstance(value, dict | list) else shallow(value)
         for name, value in kept.items()
-        if isinstance(value, dict | list) or hasattr(value, "__dict__")
+        if type(value) not in WHOLE
+        and (isinstance(value, dict | list) or hasattr(value, "__dict__"))
     }
 
     def restore() -> None:

@@ -69,6 +69,7 @@ class Analytic(Method):
     lazy: ClassVar[bool] = True  # a prediction after learning has to solve first
     labels_only: ClassVar[bool] = True
     condenses: ClassVar[bool] = True
+    trains: ClassVar[bool] = False
     sums: Sums | None = field(default=None, repr=False)
     solution: tuple[Array, Array] | None = field(default=None, repr=False)  # weight, offset
 

@@ -72,6 +72,7 @@ class Kernel(Method):
     raised: bool = True
     lazy: ClassVar[bool] = True  # a prediction after learning has to solve first
     labels_only: ClassVar[bool] = True
+    trains: ClassVar[bool] = False
     stored: dict[bytes, Item] = field(default_factory=dict, repr=False)
     width: int = field(default=0, repr=False)
     columns: int = field(default=0, repr=False)
