@@ -31,6 +31,9 @@ OPTIONS = {
     "many outputs": {"num_outputs": 35},
     "dropout": {"dropout": 0.4},
     "dropout, concatenated": {"dropout": 0.4, "concatenate": True, "channels": (3, 18, 4)},
+    "dropout, two hidden layers": {"dropout": 0.4, "channels": (4, 5, 6)},
+    "dropout, uncentered": {"dropout": 0.4, "centered": False},
+    "dropout, more outputs than channels": {"dropout": 0.4, "num_outputs": 7},
     "dropout, attention": {"dropout": 0.4, "attention": "softmax"},
 }
 

@@ -11,7 +11,7 @@ import numpy as np
 from evergraph.feature_graph.compiled import loop
 from evergraph.feature_graph.compiled.collect import add_multiples, block_times, weighted
 from evergraph.feature_graph.compiled.mixing import add_mixed, outer, padded, transposed
-from evergraph.feature_graph.compiled.norm import activate
+from evergraph.feature_graph.compiled.norm import activate, drop_backward, through_moments
 from evergraph.feature_graph.compiled.support import stored
 from evergraph.feature_graph.compiled.vector import LANES, load, splat, store, total
 
@@ -131,15 +131,16 @@ def _gather(z, up, share, first, last, n0, n1, size, moments, out):
 
 @loop
 def collect_backward(graph, level, before, moments, layer, masks, scaling, channels, weight, kept,
-                      sizes, g, gw, g_absent, g_hat):  # fmt: skip
+                      sizes, g, after, found, g_before, gw, g_absent, g_hat):  # fmt: skip
     """Gradients of `collect` to the weight, to absent, and to hat if it is wanted.
 
-    g is the gradient to p on the way in, and that to z on the way out.
+    g comes from `activate_backward`, with its `found`, and the moments `after` of p. That to the
+    activation of the layer before goes into g_before, which may be g.
     """
     start, width, offset, size, hat = graph.start, graph.width, graph.offset, graph.size, graph.hat
     up, share, begin, _ = level
     planes, lanes, depth = hat.shape[0], g.shape[1], weight.shape[1]
-    q, sums, _ = _kept(kept, planes, sizes)
+    q, sums, p = _kept(kept, planes, sizes)
     own = weight.shape[0] // channels > planes
     back = transposed(weight, channels, lanes)
     z = np.empty((longest(begin), lanes), g.dtype)
@@ -152,6 +153,7 @@ def collect_backward(graph, level, before, moments, layer, masks, scaling, chann
         n0, n1, k, r0, r1 = start[b], start[b + 1], width[b], begin[b], begin[b + 1]
         nodes, gp = n1 - n0, g[r0:r1]
         activate(before, moments, up, layer == 0, masks, layer, scaling, r0, r1, z)
+        through_moments(p, after, found, share, r0, r1, g)
         g_made[:nodes] = 0
         for v in range(0, lanes, LANES):
             for r in range(r0, r1):
@@ -184,9 +186,8 @@ def collect_backward(graph, level, before, moments, layer, masks, scaling, chann
         if own:
             add_mixed(gp, back, planes * depth, depth, gz[: r1 - r0])
             outer(z, gp, gw, planes * channels, channels)
-        for v in range(0, lanes, LANES):
-            for r in range(r0, r1):
-                store(g, r, v, load(gz, r - r0, v))
+        made = gz[: r1 - r0]
+        drop_backward(made, up, layer == 0, masks, layer, scaling, r0, g_before, g_absent)
         x0 += k
 
 

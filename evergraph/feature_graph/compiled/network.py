@@ -27,8 +27,17 @@ from evergraph.feature_graph.compiled.norm import (
     follow,
     measure,
     normalization,
+    through_moments,
 )
-from evergraph.feature_graph.compiled.readout import base_logits, readout, readout_backward
+from evergraph.feature_graph.compiled.readout import (
+    base_logits,
+    by_channels,
+    last_backward,
+    readout,
+    readout_backward,
+    readout_by_channels,
+    small,
+)
 from evergraph.feature_graph.compiled.vector import LANES
 
 
@@ -67,10 +76,15 @@ def forward(graph, layers, masks, scaling, weight, bias, settings, centered):
             p = kept[kept.shape[0] - up.shape[0] :]
     logits, column = base_logits(weight, bias, moments[-1, 0], centered, width.shape[0])
     z, last = np.empty((longest(begin), lanes), p.dtype), len(layers) - 1
+    narrow = masks.shape[0] > 0 and small(weight)
+    by_rows = by_channels(weight, lanes) if narrow else z
     for b in range(width.shape[0]):
         r0, r1 = begin[b], begin[b + 1]
         activate(p, moments[last], up, last == 0, masks, last, scaling, r0, r1, z)
-        readout(z, at, r0, graph.feature, ptr[b], ptr[b + 1], weight, logits[b])
+        if narrow:
+            readout_by_channels(z, graph.feature[r0:r1], by_rows, logits[b])
+        else:
+            readout(z, at, r0, graph.feature, ptr[b], ptr[b + 1], weight, logits[b])
     return logits, rows, moments, first, column
 
 
@@ -80,36 +94,44 @@ def backward(graph, layers, masks, scaling, weight, rows, moments, first, column
     """Gradients to the classifier, its rows in use and its bias; fills those to layers and hat."""
     _, _, count, training = settings
     level = _level(graph, masks)
-    up, share, _, at = level
+    up, _, _, at = level
     sizes, lanes, last = _sizes(graph, up), rows.shape[1], len(layers) - 1
     p = rows[rows.shape[0] - up.shape[0] :] if last else rows
-    z = np.empty((up.shape[0], lanes), p.dtype)
-    activate(p, moments[last], up, last == 0, masks, last, scaling, 0, up.shape[0], z)
-    gz, g_absent, g_weight, g_bias, present = readout_backward(
-        z, at, graph.feature, graph.ptr, weight, moments[last, 0], column, g, head
-    )
+    centered, sparse = head
+    gp = np.zeros_like(p)
+    g_absent, present = np.zeros(lanes, p.dtype), np.empty(0, np.int64)
+    if last > 0 and masks.shape[0] and not sparse and small(weight):
+        found, g_weight, g_bias = last_backward(
+            p, moments[last], masks, last, scaling, graph.feature, graph.ptr, weight, column, g,
+            centered, count, training, gp,
+        )  # fmt: skip
+    else:
+        z = np.empty((up.shape[0], lanes), p.dtype)
+        activate(p, moments[last], up, last == 0, masks, last, scaling, 0, up.shape[0], z)
+        gz, g_absent, g_weight, g_bias, present = readout_backward(
+            z, at, graph.feature, graph.ptr, weight, moments[last, 0], column, g, head
+        )
+        drop_backward(gz, up, last == 0, masks, last, scaling, 0, gp, g_absent)
+        found = activate_backward(p, moments[last], g_absent, count, training, gp)
     for n in range(last, -1, -1):
         mixing, (g_mixing, g_scale, g_shift) = layers[n][0], g_layers[n]
         wide, depth = mixing.shape
         kept = rows[_place(n, sizes) : _place(n + 1, sizes)]
-        p = kept[kept.shape[0] - up.shape[0] :] if n else kept
-        gp = gz if n else np.zeros_like(p)
-        drop_backward(gz, up, n == 0, masks, n, scaling, gp, g_absent)
-        found = activate_backward(
-            p, moments[n], g_absent, share if n else graph.size, count, training, gp
-        )
         g_scale[:], g_shift[:] = found[0, :depth], found[1, :depth]
         gw = np.zeros((wide, lanes), p.dtype)
         if n:
             before = rows[_place(n - 1, sizes) : _place(n, sizes)]
             p = before[before.shape[0] - up.shape[0] :] if n > 1 else before
-            channels = layers[n - 1][0].shape[1]
+            channels, given = layers[n - 1][0].shape[1], gp
+            gp = np.zeros_like(p) if n == 1 else gp
             g_absent = np.zeros(lanes, p.dtype)
             collect_backward(
                 graph, level, p, moments[n - 1], n - 1, masks, scaling, channels, mixing, kept,
-                sizes, gz, gw, g_absent, g_hat,
+                sizes, given, moments[n], found, gp, gw, g_absent, g_hat,
             )  # fmt: skip
+            found = activate_backward(p, moments[n - 1], g_absent, count, training, gp)
         else:
+            through_moments(kept, moments[0], found, graph.size, 0, kept.shape[0], gp)
             first_layer_backward(graph, first, gp, mixing, gw, g_hat)
         g_mixing[:] = gw[:, :depth]
     return g_weight, g_bias, present

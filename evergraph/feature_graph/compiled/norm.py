@@ -83,13 +83,16 @@ def activate(p, moments, up, twins, masks, layer, scaling, first, last, z):
 
 
 @loop
-def drop_backward(gz, up, twins, masks, layer, scaling, gp, g_absent):
-    """Gradient of the activation from that of z: into gp, added up over twins if they share it."""
+def drop_backward(gz, up, twins, masks, layer, scaling, first, gp, g_absent):
+    """Gradient of the activation from that of z, whose rows begin at first.
+
+    It goes into gp; twins that share a row of it add theirs up.
+    """
     level = g_absent.reshape(1, -1)
     for v in range(0, gz.shape[1], LANES):
         gone = load(level, 0, v)
-        for r in range(gz.shape[0]):
-            g = load(gz, r, v)
+        for r in range(first, first + gz.shape[0]):
+            g = load(gz, r - first, v)
             if masks.shape[0]:
                 g = keep(g * scaling, masks[layer, r, v // LANES])
             gone = gone - g
@@ -101,14 +104,15 @@ def drop_backward(gz, up, twins, masks, layer, scaling, gp, g_absent):
 
 
 @loop
-def activate_backward(p, moments, g_absent, share, count, training, gp):
-    """In place: from the gradient of softsign(batch_norm(p)) to that of p; also to scale, shift."""
+def activate_backward(p, moments, g_absent, count, training, gp):
+    """In place: the gradient of softsign(batch_norm(p)) before `through_moments`.
+
+    Returns what that needs, and the gradients to scale and shift, `(4, L)`.
+    """
     one = p.dtype.type(1)
-    gone = g_absent.reshape(1, -1)
-    found = np.zeros((2, p.shape[1]), p.dtype)
+    found = np.zeros((4, p.shape[1]), p.dtype)
     for v in range(0, p.shape[1], LANES):
-        center, rate = load(moments, 1, v), load(moments, 3, v)
-        base, rstd = load(moments, 4, v), load(moments, 5, v)
+        center, rate, base = load(moments, 1, v), load(moments, 3, v), load(moments, 4, v)
         level, tilt = splat(p, 0), splat(p, 0)
         for n in range(p.shape[0]):
             pn = load(p, n, v)
@@ -117,21 +121,42 @@ def activate_backward(p, moments, g_absent, share, count, training, gp):
             store(gp, n, v, g)
             level += g
             tilt += g * (pn - center)
+        store(found, 0, v, tilt)
+        store(found, 1, v, level)
+    add_absent(moments, g_absent, count, training, found)
+    return found
+
+
+@loop
+def add_absent(moments, g_absent, count, training, found):
+    """From the sums over the nodes that are there, tilt and level, to those over all nodes.
+
+    Rows 0 and 1 become the gradients to scale and shift, 2 and 3 what `through_moments` takes off.
+    """
+    one = found.dtype.type(1)
+    gone = g_absent.reshape(1, -1)
+    for v in range(0, found.shape[1], LANES):
+        center, rstd = load(moments, 1, v), load(moments, 5, v)
         flat = one - magnitude(load(moments, 0, v))
         g0 = load(gone, 0, v) * flat * flat
-        level += g0
-        tilt = (tilt - g0 * center) * rstd
+        level = load(found, 1, v) + g0
+        tilt = (load(found, 0, v) - g0 * center) * rstd
         store(found, 0, v, tilt)
         store(found, 1, v, level)
         if training:
-            level, tilt = level / count, tilt * rstd / count
-            for n in range(p.shape[0]):
-                away = level + tilt * (load(p, n, v) - center)
-                store(gp, n, v, rate * (load(gp, n, v) - share[n] * away))
-        else:
-            for n in range(p.shape[0]):
-                store(gp, n, v, rate * load(gp, n, v))
-    return found
+            store(found, 2, v, tilt * rstd / count)
+            store(found, 3, v, level / count)
+
+
+@loop
+def through_moments(p, moments, found, share, first, last, gp):
+    """Go on to the gradient of p, of the rows from first to last: mean and variance have theirs."""
+    for v in range(0, p.shape[1], LANES):
+        center, rate = load(moments, 1, v), load(moments, 3, v)
+        tilt, level = load(found, 2, v), load(found, 3, v)
+        for n in range(first, last):
+            away = level + tilt * (load(p, n, v) - center)
+            store(gp, n, v, rate * (load(gp, n, v) - share[n] * away))
 
 
 @loop

@@ -5,16 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from evergraph.feature_graph.compiled import loop
+from evergraph.feature_graph.compiled.norm import add_absent
 from evergraph.feature_graph.compiled.vector import (
     LANES,
+    keep,
     load,
     load_first,
+    magnitude,
     prefetch,
     splat,
     store,
     store_at,
+    total,
 )
 
+SMALL = 8192  # rows of the classifier, one for each feature and output, that stay in the cache
 AHEAD = 16  # nodes between one that is worked on and one that is fetched into the cache
 
 
@@ -39,6 +44,41 @@ def base_logits(weight, bias, absent, centered, items):
             level += absent[c] * column[c, k]
         out[:, k] = level
     return out, column
+
+
+@loop
+def small(weight):
+    """Whether the classifier is read by rows of channels: few outputs, all of it in the cache."""
+    num_features, channels, outputs = weight.shape
+    return outputs <= channels and num_features * outputs <= SMALL
+
+
+@loop
+def by_channels(weight, lanes):
+    """Rows of channels, padded: row f K + k has weight[f, :, k]."""
+    num_features, channels, outputs = weight.shape
+    out = np.zeros((num_features * outputs, lanes), weight.dtype)
+    for f in range(num_features):
+        for c in range(channels):
+            for k in range(outputs):
+                out[f * outputs + k, c] = weight[f, c, k]
+    return out
+
+
+@loop
+def readout_by_channels(z, feature, rows, out):
+    """The same as `readout` of an item whose nodes are the rows of z and feature."""
+    outputs = out.shape[0]
+    last = feature.shape[0] - feature.shape[0] % 2
+    for k in range(outputs):
+        even, odd = splat(z, 0), splat(z, 0)
+        for v in range(0, z.shape[1], LANES):
+            for i in range(0, last, 2):
+                even += load(z, i, v) * load(rows, feature[i] * outputs + k, v)
+                odd += load(z, i + 1, v) * load(rows, feature[i + 1] * outputs + k, v)
+            for i in range(last, feature.shape[0]):
+                even += load(z, i, v) * load(rows, feature[i] * outputs + k, v)
+        out[k] += total(even + odd)
 
 
 @loop
@@ -69,6 +109,68 @@ def readout(z, at, shift, feature, first, last, weight, out):
 
 
 @loop
+def common_gradient(column, absent, g, centered, lanes):
+    """What the base of all logits gives: to absent `(L,)`, to each row of weights, to the bias."""
+    outputs, channels = g.shape[1], column.shape[0]
+    g_absent, g_bias = np.zeros_like(absent), np.zeros(lanes, g.dtype)
+    common = np.zeros((channels, lanes), g.dtype)
+    for b in range(g.shape[0]):
+        for k in range(outputs):
+            g_bias[k] += g[b, k]
+    if not centered:
+        for c in range(channels):
+            for k in range(outputs):
+                common[c, k] = absent[c] * g_bias[k]
+                g_absent[c] += column[c, k] * g_bias[k]
+    return g_absent, common, g_bias
+
+
+@loop
+def last_backward(p, moments, masks, layer, scaling, feature, ptr, weight, column, g, centered,
+                  count, training, gp):  # fmt: skip
+    """Gradients of the last activation, its dropout and the classifier in one pass over the nodes.
+
+    For a classifier that is `small`, and nodes that have a row each. Fills gp as
+    `activate_backward`; returns what that does, the gradients to weight and bias.
+    """
+    num_features, channels, outputs = weight.shape
+    lanes, one = p.shape[1], p.dtype.type(1)
+    g_absent, common, g_bias = common_gradient(column, moments[0], g, centered, outputs)
+    rows, found = by_channels(weight, lanes), np.zeros((4, lanes), p.dtype)
+    g_rows, gone = np.zeros_like(rows), g_absent.reshape(1, -1)
+    for v in range(0, lanes, LANES):
+        level, tilt, away = splat(p, 0), splat(p, 0), load(gone, 0, v)
+        absent, center = load(moments, 0, v), load(moments, 1, v)
+        rate, base = load(moments, 3, v), load(moments, 4, v)
+        for b in range(g.shape[0]):
+            for n in range(ptr[b], ptr[b + 1]):
+                pn, bits, first = load(p, n, v), masks[layer, n, v // LANES], feature[n] * outputs
+                u = pn * rate + base
+                d = one / (one + magnitude(u))
+                z, gz = keep((u * d - absent) * scaling, bits), splat(p, 0)
+                for k in range(outputs):
+                    gk = g[b, k]
+                    gz += gk * load(rows, first + k, v)
+                    store(g_rows, first + k, v, load(g_rows, first + k, v) + gk * z)
+                gz = keep(gz * scaling, bits)
+                away = away - gz
+                gz = gz * (d * d)
+                store(gp, n, v, gz)
+                level += gz
+                tilt += gz * (pn - center)
+        store(gone, 0, v, away)
+        store(found, 0, v, tilt)
+        store(found, 1, v, level)
+    add_absent(moments, g_absent, count, training, found)
+    g_weight = np.empty_like(weight)
+    for f in range(num_features):
+        for c in range(channels):
+            for k in range(outputs):
+                g_weight[f, c, k] = g_rows[f * outputs + k, c] + common[c, k]
+    return found, g_weight, g_bias
+
+
+@loop
 def by_feature(feature, num_features):
     """Positions sorted by feature, and where each feature begins among them, `(F + 1,)`."""
     begin = np.zeros(num_features + 1, np.int64)
@@ -91,19 +193,11 @@ def readout_backward(z, at, feature, ptr, weight, absent, column, g, head):
     """
     centered, sparse = head
     num_features, channels, outputs = weight.shape
-    gz, g_absent = np.zeros_like(z), np.zeros_like(absent)
+    gz = np.zeros_like(z)
     wide = -(-outputs // LANES) * LANES
     given = np.zeros((g.shape[0], wide), z.dtype)
     given[:, :outputs] = g
-    g_bias, common = np.zeros(wide, z.dtype), np.zeros((channels, wide), z.dtype)
-    for b in range(g.shape[0]):
-        for k in range(outputs):
-            g_bias[k] += g[b, k]
-    if not centered:  # every row of weight receives the same
-        for c in range(channels):
-            for k in range(outputs):
-                common[c, k] = absent[c] * g_bias[k]
-                g_absent[c] += column[c, k] * g_bias[k]
+    g_absent, common, g_bias = common_gradient(column, absent, g, centered, wide)
     item = np.empty(feature.shape[0], np.int64)
     for b in range(g.shape[0]):
         item[ptr[b] : ptr[b + 1]] = b
