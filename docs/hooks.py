@@ -18,6 +18,33 @@ OUTSIDE = (
 )  # fmt: skip
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put pages that mkdocs.yml does not name into a section of their own, so that none is lost."""
+    folders = (ROOT / "docs", "docs"), (ROOT / "results", ".")
+    pages = [
+        path.relative_to(ROOT / base).as_posix()
+        for folder, base in folders
+        for path in sorted(folder.glob("*.md"))
+    ]
+    known = set(named(config.nav))
+    if more := [page for page in pages if page not in known]:
+        config.nav.append({"More": more})
+    return config
+
+
+def named(nav: object) -> list[str]:
+    """The pages that a navigation names, at any depth.
+
+    Example:
+        >>> named([{"Start": "index.md"}, {"More": ["a.md", {"B": "b.md"}]}])
+        ['index.md', 'a.md', 'b.md']
+    """
+    if isinstance(nav, str):
+        return [nav]
+    parts = nav.values() if isinstance(nav, dict) else nav
+    return [page for part in parts for page in named(part)]
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files outside of docs/ to the site."""
     for pattern in OUTSIDE:
