@@ -116,11 +116,11 @@ def _hops(strengths: Sequence[float], default: float) -> tuple[Settings, ...]:
     return _grid({"hops": 1, "strength": default}, *both)
 
 
-RIDGE = _hops((0.25, 0.5, 1.0, 2.0), 2.0)
-DISCRIMINANT = _hops((0.1, 1.0, 3.0, 10.0), 1.0)
+RIDGE = _hops((0.125, 0.5, 2.0, 8.0), 2.0)
+DISCRIMINANT = _hops((0.25, 1.0, 4.0, 16.0), 1.0)
 LAYERS = _grid(
     {"layers": 2, "strength": 1.0},
-    *({"layers": n, "strength": s} for n in (2, 3) for s in (0.1, 1.0, 3.0, 10.0)),
+    *({"layers": n, "strength": s} for n in (2, 3) for s in (0.25, 1.0, 4.0, 16.0)),
 )
 PENALTIES = (300.0, 10.0, 30.0, 100.0, 600.0, 1000.0, 2000.0, 4000.0)
 RATES: tuple[Settings, ...] = (
