@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 
 from evergraph.cli.console import DataRoot, complaints, progress, use_threads
 from evergraph.evaluate.evidence import provenance
+from evergraph.graph.dataset import Dataset
 from experiments.cells import Folder, Jobs
 from experiments.league.graphs import GRAPHS, read, split
 from experiments.league.lines import Cell, Lines
@@ -49,14 +51,22 @@ def missing(
     return jobs
 
 
+@lru_cache(maxsize=20)
+def _graph(name: str, root: Path | None) -> tuple[Dataset, Views]:
+    """A graph and its matrices, which serve all of its splits."""
+    data = read(name, root)
+    return data, Views(data.graph)
+
+
 def work(job: Job, lines: Lines, data_root: Path | None, until: float) -> int:
     """Compute the cells of a job and append each to the file; returns how many were done."""
     use_threads(1)
     graph, number, todo = job
     if time.time() > until:
         return 0
-    data, evidence = read(graph, data_root), provenance()
-    seen = Seen(Views(data.graph), split(data, number))
+    evidence = provenance()
+    data, views = _graph(graph, data_root)
+    seen = Seen(views, split(data, number))
     for done, (model, order) in enumerate(todo):
         if time.time() > until:
             return done
