@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -127,7 +128,7 @@ def views(cells: Sequence[Cell]) -> dict[str, Table]:
 def publish(cells: Sequence[Cell], folder: Path, figures: Path | None = None) -> None:
     """Write `league.json` and `league.md` of finished cells."""
     out: dict[str, Any] = {"schema": SCHEMA, "costs": costs(cells), "tables": {}}
-    parts = ["# The league"]
+    parts = ["# The league", *_finished(cells)]
     for title, found in views(cells).items():
         made = tested(found)
         out["tables"][title] = {
@@ -171,6 +172,21 @@ def _compact(cell: Cell) -> Cell:
     }
     kept = {name: cell[name] for name in names}
     return {**kept, **accuracies, "settings": best["settings"], "candidates": len(cell["trials"])}
+
+
+def _finished(cells: Sequence[Cell]) -> list[str]:
+    """How many cells each model has, so that nobody takes a part for the whole."""
+    rows = []
+    for name, order in ((one, order) for one in MODELS for order in MODELS[one].orders):
+        mine = [c["graph"] for c in cells if (c["model"], c["order"]) == (name, order)]
+        if not mine:
+            continue
+        counts = Counter(mine)
+        least = str(min(counts.values())) if len(counts) == len(GRAPHS) else ""
+        rows.append([name, order, str(len(counts)), str(len(mine)), least])
+    columns = ("model", "order", "graphs", "cells", f"splits of all {len(GRAPHS)} graphs")
+    text = "The tables below hold the splits that all of their models have. Finished so far:"
+    return [text, markdown(columns, rows)]
 
 
 def _page(title: str, found: Table, made: dict[str, Any], spent: dict[str, Any]) -> list[str]:
