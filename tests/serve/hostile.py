@@ -35,7 +35,7 @@ PATHS = (
     "/../../etc/passwd", "/nodes/../../etc/passwd", "/nodes/%2e%2e/%2e%2e/etc/passwd", "//etc",
     "/static/../model.json", "/static/%2e%2e/graph.sqlite", "/nodes/%00", "/explain/", "/nodes/",
     "/graph.sqlite", "/.git/config", "/nodes/..\\..\\x", "/metrics/../digest", "/nodes/%ff%fe",
-    "/%2e%2e/%2e%2e/", "/events/../events", "/docs/../../x", "/;/admin", "/?x=../../y",
+    "/%2e%2e/%2e%2e/", "/events/../events", "/docs/../../x", "/;/admin", "/no?x=../../y",
 )  # fmt: skip
 
 
