@@ -14,7 +14,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 OUTSIDE = (
     "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "SECURITY.md",
-    "examples/*.py", "results/*",
+    "examples/*.py", "results/*", "tutorials/*",
 )  # fmt: skip
 
 
@@ -69,5 +69,6 @@ def site_links(markdown: str, name: str) -> str:
         '[serve](serve.md)'
     """
     markdown = re.sub(r"\]\((?:\.\./)?examples/?\)", "](own_parts.md)", markdown)
+    markdown = re.sub(r"\]\((?:\.\./)?tutorials/?\)", "](tutorials.md)", markdown)
     outside = name.split("/")[0] in {pattern.split("/")[0] for pattern in OUTSIDE}
     return markdown.replace("](docs/" if outside else "](../", "](")
