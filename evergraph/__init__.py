@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evergraph.cluster import Cluster as Cluster
     from evergraph.graph import Dataset as Dataset
     from evergraph.graph import Graph as Graph
     from evergraph.graph import GrowingGraph as GrowingGraph
@@ -67,6 +68,7 @@ _WHERE = {
     "learn.methods": "AGEM DER EWC GEM MAS Analytic Finetune Joint Kernel LwF Replay",
     "model": "GraphClassifier Model Settings open",
     "serve.client": "Client",
+    "cluster": "Cluster",
 }
 _NAMES = {name: module for module, names in _WHERE.items() for name in names.split()}
 

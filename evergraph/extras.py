@@ -11,10 +11,11 @@ PURPOSES = {
     "action": "the ExtraTrees baseline",
     "serve": "the service",
     "redis": "a stream of Redis",
+    "ray": "a cluster",
     "tensorboard": "a curve in TensorBoard",
     "mlflow": "a curve in MLflow",
 }
-PACKAGES = {"cv2": "OpenCV", "skimage": "scikit-image", "sklearn": "scikit-learn"}
+PACKAGES = {"cv2": "OpenCV", "skimage": "scikit-image", "sklearn": "scikit-learn", "ray": "Ray"}
 
 
 class MissingExtraError(ImportError, ValueError):

@@ -11,7 +11,7 @@ import resource
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,9 +20,11 @@ from typing import Annotated, Any
 import typer
 
 from evergraph.cli.console import progress, publish, table_of, use_threads, write
+from evergraph.cli.engines import runner
 from evergraph.evaluate.config import Config, run_config
 from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.run import SCHEMA
+from evergraph.evaluate.search import Runner
 from evergraph.graph.dataset import Dataset
 from evergraph.nn.baselines import KINDS
 
@@ -88,9 +90,17 @@ def _place(cell: Cell) -> tuple[Any, ...]:
 
 
 def compute(
-    wanted: Sequence[Config], seeds: int, path: Path, data_root: Path | None, quiet: bool, jobs: int
+    wanted: Sequence[Config],
+    seeds: int,
+    path: Path,
+    data_root: Path | None,
+    quiet: bool,
+    jobs: int,
+    engine: str = "local",
+    address: str | None = None,
 ) -> list[Cell]:
     """The cells of a table: those in the file, and the rest computed and added to it."""
+    run = None if engine == "local" else runner(engine, address, jobs)
     ledger = Ledger(path)
     missing = [config for config in wanted if ledger.find(config, seeds) is None]
     for name in {config.dataset for config in missing}:
@@ -98,15 +108,19 @@ def compute(
     with progress(quiet) as shown:
         done = len(wanted) - len(missing)
         task = shown.add_task("", total=len(wanted), completed=done)
-        for cell in _computed(missing, seeds, data_root, jobs):
+        for cell in _computed(missing, seeds, data_root, jobs, run):
             ledger.add(cell)
             shown.update(task, advance=1, description=", ".join(map(str, _kind(cell)[:4])))
     return [found for config in wanted if (found := ledger.find(config, seeds)) is not None]
 
 
 def _computed(
-    missing: Sequence[Config], seeds: int, data_root: Path | None, jobs: int
+    missing: Sequence[Config], seeds: int, data_root: Path | None, jobs: int, run: Runner | None
 ) -> Iterator[Cell]:
+    if run is not None:
+        one = partial(cell, seeds=seeds, data_root=data_root)
+        yield from (found for _, found in run(one, missing))
+        return
     if jobs == 1 or len(missing) < 2:
         yield from (cell(config, seeds, data_root) for config in missing)
         return

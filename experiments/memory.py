@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from evergraph.cli.console import AsJson, DataRoot, complaints
+from evergraph.cli.engines import Address, EngineName
 from evergraph.evaluate.figures import curves
 from experiments.cells import Folder, Jobs, compute, page, show, value
 from experiments.overall import cell_config
@@ -21,6 +22,8 @@ def memory(
     ] = "10,50,100,200,500,1000,2000",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each size.")] = 3,
     jobs: Jobs = 2,
+    engine: EngineName = "local",
+    address: Address = None,
     results: Folder = Path("results"),
     figures: Annotated[Path | None, typer.Option(help="Folder for the picture.")] = None,
     data_root: DataRoot = None,
@@ -33,7 +36,9 @@ def memory(
             for model in models.split(",")
             for size in sizes.split(",")
         ]
-        cells = compute(wanted, seeds, results / "memory.json", data_root, as_json, jobs)
+        cells = compute(
+            wanted, seeds, results / "memory.json", data_root, as_json, jobs, engine, address
+        )
     columns = ("items in memory", "model", "accuracy (runs)", "kB kept")
     rows = [
         [

@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from evergraph.cli.console import AsJson, DataRoot, complaints
+from evergraph.cli.engines import Address, EngineName
 from evergraph.evaluate.config import Config
 from evergraph.evaluate.figures import curves, scatter
 from evergraph.evaluate.presets import EMBEDDINGS
@@ -108,6 +109,8 @@ def overall(
         bool, typer.Option(help="One run of each cell, kept apart from the full table.")
     ] = False,
     jobs: Jobs = 2,
+    engine: EngineName = "local",
+    address: Address = None,
     results: Folder = Path("results"),
     figures: Annotated[
         Path | None, typer.Option(help="Folder for pictures of the whole table.")
@@ -125,7 +128,9 @@ def overall(
     path = results / f"{name}.json"
     with complaints("What is done is kept: call it again to continue."):
         wanted = list(plans(dataset.split(","), models.split(","), scenarios.split(",")))
-        cells = compute(wanted, 1 if quick else seeds, path, data_root, as_json, jobs)
+        cells = compute(
+            wanted, 1 if quick else seeds, path, data_root, as_json, jobs, engine, address
+        )
     every = Ledger(path).cells()
     note = (
         "Published: the paper's Table 2; its regular results are the best of all epochs on the "

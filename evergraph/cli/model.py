@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,9 @@ from evergraph.cli.model_output import as_text, counts, overview, record, state,
 from evergraph.cli.settings import Set, SettingsFile, given_settings
 
 if TYPE_CHECKING:
-    from evergraph.model import Model
+    from evergraph.cluster import Cluster
+    from evergraph.datasets.schema import Schema
+    from evergraph.model import Model, Settings
 
 Folder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder made by `train`.")]
 Kinds = Annotated[
@@ -60,6 +63,13 @@ def train(
     ] = "wait",
     pairs: Set = None,
     settings: SettingsFile = None,
+    engine: Annotated[
+        str, typer.Option(help="`local`, or `ray` for a folder of shards (see docs/scale.md).")
+    ] = "local",
+    shards: Annotated[int, typer.Option(min=1, help="Of --engine ray: how many processes.")] = 2,
+    address: Annotated[
+        str | None, typer.Option(help="Of --engine ray: a cluster; default: this machine.")
+    ] = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
@@ -70,7 +80,7 @@ def train(
     with a column `split`, labels of test and val are not learned: accuracy on them is printed.
     """
     from evergraph.datasets.schema import Schema
-    from evergraph.model import Model, Settings
+    from evergraph.model import Settings
     from evergraph.model.schemas import read_schema
 
     with complaints(), progress(as_json) as shown:
@@ -80,8 +90,12 @@ def train(
         task = shown.add_task(f"reading {data}", total=None)
         nodes, edges = tables_of(data, data_root, lambda what: shown.update(task, description=what))
         shown.update(task, description=f"learning {data}")
-        with Model.train(out, nodes, edges, schema=given, settings=made, id=id) as model:
-            found = {"model": str(out), **model.inspect()}
+        begun, tables = time.perf_counter(), (nodes, edges)
+        with _trained(out, tables, engine, shards, address, given, made, id) as model:
+            seconds = time.perf_counter() - begun
+            found = {"model": str(out), **model.inspect(), "seconds": seconds}
+            if engine == "ray":
+                found |= {"shards": shards, "processes": found["shards"]}
             if schema_out is not None:
                 schema_out.parent.mkdir(parents=True, exist_ok=True)
                 schema_out.write_text(Schema(model.schema.columns).to_json())
@@ -207,6 +221,29 @@ def inspect(
             return
         found = {"model": str(folder), **model.inspect()}
     publish(found, as_json, None, lambda: overview(found))
+
+
+def _trained(
+    out: Path,
+    tables: tuple[Any, Any],
+    engine: str,
+    shards: int,
+    address: str | None,
+    schema: Schema | None,
+    settings: Settings,
+    id: str,
+) -> Model | Cluster:
+    """Train on this process or on Ray."""
+    from evergraph.checks import check_one_of
+    from evergraph.model import Model
+
+    check_one_of("the engine", engine, ("local", "ray"))
+    if engine == "local":
+        return Model.train(out, *tables, schema=schema, settings=settings, id=id)
+    from evergraph.cluster import Cluster
+
+    more = {"shards": shards, "address": address, "schema": schema, "settings": settings, "id": id}
+    return Cluster.train(out, *tables, **cast(Any, more))
 
 
 # -- reading ----------------------------------------------------------------------------------

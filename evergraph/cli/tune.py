@@ -20,6 +20,7 @@ from evergraph.cli.console import (
     use_threads,
     write,
 )
+from evergraph.cli.engines import Address, EngineName, runner
 from evergraph.cli.learn import (
     Capacity,
     DatasetName,
@@ -38,6 +39,8 @@ def tune(
     memory: Capacity = 500,
     seeds: Seeds = 2,
     threads: Threads = 1,
+    engine: EngineName = "local",
+    address: Address = None,
     data_root: DataRoot = None,
     out: Out = None,
     as_json: AsJson = False,
@@ -66,7 +69,14 @@ def tune(
                 write({**about, "trials": rows}, out)
 
         known = [] if out is None else _known_trials(out, keys)
-        rows = search.search(config, data, seeds=tuple(range(seeds)), known=known, report=report)
+        rows = search.search(
+            config,
+            data,
+            seeds=tuple(range(seeds)),
+            known=known,
+            report=report,
+            run=runner(engine, address),
+        )
 
     def table() -> Table:
         columns = ("settings", *rows[0]["validation_accuracy"], "mean")

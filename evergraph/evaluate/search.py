@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evergraph.evaluate.config import Config, build, run_config
 from evergraph.evaluate.presets import CLOSED_FORMS
@@ -16,6 +18,8 @@ from evergraph.stream.continuum import validation_split
 from evergraph.stream.schedule import Scenario
 
 Row = dict[str, Any]
+Runner = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[int, Any]]]
+"""Calls a function with each of some items: the number of an item and its result, in any order."""
 
 # Where every candidate starts, whatever was chosen before.
 START: dict[str, Any] = {"gain": 1.0, "hops": 1, "diffusion": False}
@@ -53,6 +57,11 @@ ANALYTIC_CANDIDATES: tuple[dict[str, Any], ...] = tuple(
 )
 
 
+def one_by_one(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """The number of each item and what a function makes of it, in this process."""
+    return ((at, function(item)) for at, item in enumerate(items))
+
+
 def candidates(config: Config) -> list[dict[str, Any]]:
     """All settings to try for a model and a method."""
     if config.method == "analytic":
@@ -70,6 +79,7 @@ def search(
     seeds: tuple[int, ...] = (0, 1),
     known: Sequence[Row] = (),
     report: Callable[[list[Row], int], None] = lambda rows, total: None,
+    run: Runner = one_by_one,
 ) -> list[Row]:
     """Run every candidate in every scenario on validation nodes; the best mean comes first.
 
@@ -82,6 +92,7 @@ def search(
         seeds: draws of validation nodes and of all else.
         known: rows of an earlier search, whose settings are not tried again.
         report: gets the rows so far and the number of candidates after each.
+        run: calls a function with each of some items, in any order.
     """
     if config.method in CLOSED_FORMS:
         scenarios = ("data",)  # any order gives the same
@@ -89,14 +100,9 @@ def search(
     tried = candidates(config)
     rows = list(known)
     todo = [one for one in tried if all(row["settings"] != one for row in rows)]
-    for group in _groups(config, todo):
-        found = {
-            scenario: np.mean(
-                [_trial(config, scenario, group, held_out[seed], seed) for seed in seeds], axis=0
-            )
-            for scenario in scenarios
-        }
-        for i, settings in enumerate(group):
+    groups = _groups(config, todo)
+    for at, found in run(partial(_tried, config, scenarios, held_out), groups):
+        for i, settings in enumerate(groups[at]):
             accuracy = {scenario: float(values[i]) for scenario, values in found.items()}
             rows.append(
                 {
@@ -106,9 +112,29 @@ def search(
                     "validation_mean": float(np.mean(list(accuracy.values()))),
                 }
             )
-        rows.sort(key=lambda row: -float(row["validation_mean"]))
+        rows.sort(key=lambda row: (-float(row["validation_mean"]), _place(row, tried)))
         report(rows, len(tried))
     return rows
+
+
+def _place(row: Row, tried: Sequence[dict[str, Any]]) -> int:
+    """Where settings stand in the list of candidates; those of other lists last."""
+    return tried.index(row["settings"]) if row["settings"] in tried else len(tried)
+
+
+def _tried(
+    config: Config,
+    scenarios: Sequence[Scenario],
+    held_out: Mapping[int, Dataset],
+    group: list[dict[str, Any]],
+) -> dict[Scenario, NDArray[np.float64]]:
+    """The accuracy of each of a group in each scenario, the mean over draws of nodes."""
+    return {
+        scenario: np.mean(
+            [_trial(config, scenario, group, held_out[seed], seed) for seed in held_out], axis=0
+        )
+        for scenario in scenarios
+    }
 
 
 def _groups(config: Config, todo: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

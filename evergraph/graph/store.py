@@ -410,6 +410,18 @@ class Store:
             edge_of, self._file.read("SELECT * FROM waiting ORDER BY source, target")
         )
 
+    def edge(self, source: Id, target: Id) -> Edge | None:
+        """An edge, waiting or not, or None if it is not there."""
+        return next(self._edges_where(_OF_EDGE, self._pair(source, target)), None)
+
+    def edges_of(self, node: Id) -> Iterator[Edge]:
+        """The edges of a node, those that wait too."""
+        return self._edges_where(_OF_NODE, (node,))
+
+    def _edges_where(self, which: str, values: Sequence[Id]) -> Iterator[Edge]:
+        parts = (f"SELECT * FROM {table} {which}" for table in ("edge", "waiting"))
+        return self._decoded(edge_of, self._file.read(" UNION ALL ".join(parts), values))
+
     def base_edges(self, base: bool = True) -> Iterator[Edge]:
         """Edges, waiting or not, that are as they were put as base; or those that are not."""
         kept = f"base IS {'NOT ' if base else ''}NULL"

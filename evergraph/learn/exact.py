@@ -11,7 +11,7 @@ import hashlib
 import json
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
@@ -93,6 +93,60 @@ def steps_of(graph: GrowingGraph, slot: Ints, hops: int) -> list[tuple[Ints, Flo
     return found
 
 
+@dataclass(frozen=True)
+class Learned:
+    """All that a solution follows from, made in one place or joined from several.
+
+    Attributes:
+        embedding: that made the rows.
+        landmarks: features of the landmark nodes.
+        choice: settings, None lets the holdout choose.
+        limit: how many labelled nodes are held out at the most.
+        sums: of the items that are not held out.
+        held: those that are, in the order of keys.
+    """
+
+    embedding: Embedding
+    landmarks: Rows
+    choice: Choice | None
+    limit: int
+    sums: Sums
+    held: Holdout
+
+    def digest(self) -> str:
+        """A hash of all that decides a prediction: equal for equal graphs."""
+        blocks = json.dumps(asdict(self.embedding.blocks), sort_keys=True)
+        found = hashlib.sha256(
+            f"{blocks} {self.embedding.hops} {self.choice} {self.limit}".encode()
+        )
+        for part in (self.landmarks.indptr, self.landmarks.indices, self.landmarks.data):
+            found.update(np.asarray(part, dtype=np.int64).tobytes())
+        self.sums.update(found)
+        held = self.held
+        found.update(repr(held.labels).encode() + held.rows.tobytes() + held.chooses.tobytes())
+        return found.hexdigest()
+
+    def prepare(self) -> Callable[[], Solution]:
+        """All that is needed to solve, as it is now: the solving itself may happen elsewhere."""
+        sums, held = self._shared()
+        return partial(Solution, sums.copy(), self.embedding, held, self.choice)
+
+    def _shared(self) -> tuple[Sums, Holdout]:
+        """What solves and what is held out, with classes that are held out whole among the first.
+
+        Which these are follows from the sums and the holdout, so that the digest covers it.
+        """
+        held = self.held
+        alone = np.array([name not in self.sums.counts for name in held.labels], dtype=np.bool_)
+        if not alone.any():
+            return self.sums, held
+        sums = Sums(self.embedding.size)
+        sums.merge(self.sums)
+        labels = np.array(held.labels, dtype=object)
+        sums.add(held.rows[alone], labels[alone].tolist())
+        return sums, Holdout(held.rows[~alone], labels[~alone].tolist(), held.chooses[~alone])
+
+
 class ExactLearner:
     """Closed form on a growing graph.
 
@@ -166,6 +220,10 @@ class ExactLearner:
         self.sums, self._inside, self._held = sums, labelled - held, held
         self._changed, self._solved = set(), None
 
+    def eligible_keys(self, count: int) -> list[int]:
+        """The smallest keys of what may be held out, ascending, as of the last refresh."""
+        return [own for own, _ in self._ranked[:count]]
+
     def _note_labels(self) -> set[int]:
         """The changed slots that have a label; who may be held out is brought up to date."""
         changed = np.array(sorted(self._changed), dtype=np.int64)
@@ -206,18 +264,15 @@ class ExactLearner:
         labels = list(map(str, self.graph.labels(slots)))
         return Holdout(self.rows(slots), labels, self.graph.keys(slots) % 4 == 0)
 
+    def learned(self) -> Learned:
+        """What the solution of now follows from."""
+        held = self.holdout()
+        parts = self.embedding, self._landmarks, self.choice, self.held_out
+        return Learned(*parts, self.sums, held)
+
     def digest(self) -> str:
         """A hash of all that decides a prediction: equal for equal graphs."""
-        held = self.holdout()
-        blocks = json.dumps(asdict(self.embedding.blocks), sort_keys=True)
-        found = hashlib.sha256(
-            f"{blocks} {self.embedding.hops} {self.choice} {self.held_out}".encode()
-        )
-        for part in (self._landmarks.indptr, self._landmarks.indices, self._landmarks.data):
-            found.update(np.asarray(part, dtype=np.int64).tobytes())
-        self.sums.update(found)
-        found.update(repr(held.labels).encode() + held.rows.tobytes() + held.chooses.tobytes())
-        return found.hexdigest()
+        return self.learned().digest()
 
     def solution(self) -> Solution:
         """The classifier of now; solved again only if the graph has changed."""
@@ -227,19 +282,4 @@ class ExactLearner:
 
     def prepare(self) -> Callable[[], Solution]:
         """All that is needed to solve, as it is now: the solving itself may happen elsewhere."""
-        sums, held = self._shared(self.holdout())
-        return partial(Solution, sums.copy(), self.embedding, held, self.choice)
-
-    def _shared(self, held: Holdout) -> tuple[Sums, Holdout]:
-        """What solves and what is held out, with classes that are held out whole among the first.
-
-        Which these are follows from the sums and the holdout, so that the digest covers it.
-        """
-        alone = np.array([name not in self.sums.counts for name in held.labels], dtype=np.bool_)
-        if not alone.any():
-            return self.sums, held
-        sums = Sums(self.embedding.size)
-        sums.merge(self.sums)
-        labels = np.array(held.labels, dtype=object)
-        sums.add(held.rows[alone], labels[alone].tolist())
-        return sums, Holdout(held.rows[~alone], labels[~alone].tolist(), held.chooses[~alone])
+        return self.learned().prepare()

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from evergraph.checks import shorten
 from evergraph.datasets.columns import from_rows
 from evergraph.datasets.events import Event, event_of
 from evergraph.datasets.report import Problem, Report
+from evergraph.datasets.schema import Schema
 from evergraph.graph.database import FileError
 from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id
 from evergraph.graph.links import fixed_weight
 from evergraph.graph.records import Edge
+from evergraph.graph.store import Store
 from evergraph.learn.network import Todo
+from evergraph.model.folder import Settings
 from evergraph.model.record import Scored, forget_classes, record, score
 from evergraph.model.runs import Run, runs_of
 from evergraph.model.state import State
@@ -25,6 +28,22 @@ from evergraph.model.tables import ENDS_RULE, ENDS_WAY_OUT, as_id, plain
 KEPT = ("node", "edge", "label")  # the types of events that take nothing away
 REMOVED = {kind: (f"delete_{kind}", f"forget_{kind}") for kind in KEPT}
 FIELDS = ("type", "id", "source", "target", "label", "weight", "time")
+
+
+class Stored(Protocol):
+    """What events are checked against and written to."""
+
+    @property
+    def store(self) -> Store:
+        """The graph on disk."""
+
+    @property
+    def schema(self) -> Schema:
+        """Kinds of columns, with the statistics of the base nodes of the store."""
+
+    @property
+    def settings(self) -> Settings:
+        """Which ends of edges may be unknown."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +76,8 @@ def learn(
     """
     own, store = Report() if report is None else report, state.store
     state.settle()
-    wanted = list(_events(events, own, file))
-    rows = _encode(state, [e for e in wanted if e.type == "node"], own, file)
+    wanted = list(events_of(events, own, file))
+    rows = encode(state.schema, [e for e in wanted if e.type == "node"], own, file)
     scored = score(state, wanted, remembered or {})
     taken: list[tuple[Event | Run, Any]] = []
     before = store.position
@@ -71,11 +90,11 @@ def learn(
                     taken.append((event, event.released))
                     continue
                 try:
-                    taken.append((event, _store(state, event)))
+                    taken.append((event, store_event(state, event)))
                 except FileError:
                     raise
                 except ValueError as error:
-                    own.note(_refusal(event, error, file))
+                    own.note(refusal(event, error, file))
             if report is None:
                 own.check()
             each = (e.events if isinstance(e, Run) else (e,) for e, _ in taken)
@@ -83,9 +102,9 @@ def learn(
             todo = _finish(state, found, also)
         if state.network is not None and todo is not None:
             state.network.todo = todo
-        _expect(state.graph, found.taken, [made for e, made in taken if isinstance(made, list)])
+        expect(state.graph, found.taken, [made for e, made in taken if isinstance(made, list)])
         with state.lock, state.graph.told():
-            stale = [_apply(state.graph, event, rows, made) for event, made in taken]
+            stale = [apply_event(state.graph, event, rows, made) for event, made in taken]
             state.position = store.position
         if any(stale):
             state.load()
@@ -95,7 +114,7 @@ def learn(
             state.reload()
         raise
     state.settle()
-    if any(_forgets(event) for event in found.taken):
+    if any(forgets(event) for event in found.taken):
         _purge(state)
     return found
 
@@ -104,7 +123,7 @@ def _finish(
     state: State, found: Learned, also: Callable[[list[Event]], None] | None
 ) -> Todo | None:
     """Write all that belongs to events besides the graph; returns what a network has to do."""
-    store, forgotten = state.store, [event for event in found.taken if _forgets(event)]
+    store, forgotten = state.store, [event for event in found.taken if forgets(event)]
     record(store, found.scored)
     todo = _note(state, found.taken)
     if also is not None:
@@ -112,7 +131,7 @@ def _finish(
     if store.history.first is not None:
         store.history.mark(store.position, time.time())
         for event in forgotten:
-            node, source, target = _places(event)
+            node, source, target = places(event)
             if event.type == "forget_edge":
                 store.history.forget_edge(source, target)
             else:
@@ -127,16 +146,23 @@ def forget(
     state: State, nodes: Sequence[Id], edges: Sequence[tuple[Id, Id]], labels: Sequence[Id]
 ) -> None:
     """Take nodes, edges or labels out; see `Model.forget`."""
+    learn(state, forget_events(nodes, edges, labels), file="forget")
+
+
+def forget_events(
+    nodes: Sequence[Id], edges: Sequence[tuple[Id, Id]], labels: Sequence[Id]
+) -> list[Event]:
+    """The events that take nodes, edges or labels out."""
     for given in (nodes, labels, *edges):
         if isinstance(given, str):
             raise ValueError(f"ids must be a list, an edge a pair of them, got {given!r}")
     events = [Event("forget_label", 0, id=as_id(node)) for node in labels]
     events += [Event("forget_edge", 0, source=as_id(a), target=as_id(b)) for a, b in edges]
-    events += [Event("forget_node", 0, id=as_id(node)) for node in nodes]
-    learn(state, events, file="forget")
+    return events + [Event("forget_node", 0, id=as_id(node)) for node in nodes]
 
 
-def _forgets(event: Event) -> bool:
+def forgets(event: Event) -> bool:
+    """Whether an event deletes without leaving a trace in the files."""
     return event.type.startswith("forget")
 
 
@@ -150,7 +176,7 @@ def _purge(state: State) -> None:
         ) from error
 
 
-def _events(events: Iterable[Any], report: Report, file: str) -> Iterator[Event]:
+def events_of(events: Iterable[Any], report: Report, file: str) -> Iterator[Event]:
     """Events as they are; dictionaries mean what they would mean as lines of a file."""
     if isinstance(events, Mapping | str):
         raise ValueError(f"events must be a list of them, got {shorten(events)}; write [event]")
@@ -171,36 +197,36 @@ def _events(events: Iterable[Any], report: Report, file: str) -> Iterator[Event]
             yield found
 
 
-def _refusal(event: Event, error: ValueError, file: str) -> Problem:
+def refusal(event: Event, error: ValueError, file: str) -> Problem:
     """What the store says against an event."""
     rule, _, value = str(error).partition(", got ")
     named = {name: v for name in FIELDS if (v := getattr(event, name)) is not None}
     return Problem(file, event.line or None, None, value or shorten(named), rule, "correct it")
 
 
-def _encode(state: State, nodes: Sequence[Event], report: Report, file: str) -> dict[int, Any]:
+def encode(schema: Schema, nodes: Sequence[Event], report: Report, file: str) -> dict[int, Any]:
     """The features of the events that bring nodes, by the identity of the event."""
     found, lines = Report(), [event.line for event in nodes]
     cells = [event.cells for event in nodes]
     chunk = from_rows(cells, found, file=file, unit="line", lines=lines)
-    indptr, index, value = state.schema.encode(chunk, found)
+    indptr, index, value = schema.encode(chunk, found)
     if found.count:
         if len(nodes) == 1:
             for problem in found.problems:  # those about a whole column have no line
                 report.note(replace(problem, line=lines[0], unit="line"))
             return {}
         half = len(nodes) // 2
-        first = _encode(state, nodes[:half], report, file)
-        return first | _encode(state, nodes[half:], report, file)
+        first = encode(schema, nodes[:half], report, file)
+        return first | encode(schema, nodes[half:], report, file)
     bounds = zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True)
     parts = ((index[a:b], value[a:b]) for a, b in bounds)
     return {id(event): part for event, part in zip(nodes, parts, strict=True)}
 
 
-def _store(state: State, event: Event) -> Any:
+def store_event(state: Stored, event: Event) -> Any:
     """Write an event to the store; returns what else it brings about."""
     store = state.store
-    node, source, target = _places(event)
+    node, source, target = places(event)
     if event.type == "node":
         return store.put_node(node, event.cells, event.label, event.time)
     if event.type == "edge":
@@ -238,7 +264,7 @@ def _note(state: State, events: Sequence[Event]) -> Todo | None:
     return todo
 
 
-def _ends_may_come(state: State, *ends: Id) -> bool:
+def _ends_may_come(state: Stored, *ends: Id) -> bool:
     """Whether an edge is to be stored: both ends are there, or it may wait for them."""
     rule = state.settings.unknown_ends
     missing = [] if rule == "wait" else [end for end in ends if state.store.node(end) is None]
@@ -247,7 +273,7 @@ def _ends_may_come(state: State, *ends: Id) -> bool:
     return not missing
 
 
-def _expect(
+def expect(
     graph: GrowingGraph, events: Sequence[Event], released: Sequence[Sequence[Edge]]
 ) -> None:
     """Let the learner take out at once what events and released edges are about to change."""
@@ -264,12 +290,14 @@ def _expect(
         graph.expect(nodes, hops)
 
 
-def _apply(graph: GrowingGraph, event: Event | Run, rows: Mapping[int, Any], found: Any) -> bool:
+def apply_event(
+    graph: GrowingGraph, event: Event | Run, rows: Mapping[int, Any], found: Any
+) -> bool:
     """Change the graph as the store was changed; whether all has to be made anew."""
     if isinstance(event, Run):
         event.apply(graph, rows)
         return False
-    node, source, target = _places(event)
+    node, source, target = places(event)
     if event.type == "node":
         graph.put_node(node, *rows[id(event)], label=event.label, time=event.time)
         for edge in found:
@@ -288,6 +316,6 @@ def _apply(graph: GrowingGraph, event: Event | Run, rows: Mapping[int, Any], fou
     return False
 
 
-def _places(event: Event) -> tuple[Id, Id, Id]:
+def places(event: Event) -> tuple[Id, Id, Id]:
     """The node, source and target of an event; those that its type needs are there."""
     return cast("tuple[Id, Id, Id]", (event.id, event.source, event.target))

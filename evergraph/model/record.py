@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
 from evergraph.model.predictions import predict
 from evergraph.model.state import State
+from evergraph.prediction import Prediction
 
 CURVE = 200  # points of the record that are kept
 PAIRS = 10_000  # pairs of classes that are counted
@@ -109,19 +110,34 @@ def forget_classes(store: Store) -> None:
 
 
 def held_back(state: State) -> dict[str, dict[str, Any]]:
-    """Accuracy on the splits whose labels are held back, with the counts that it comes from.
+    """Accuracy on the splits whose labels are held back, see `accuracies`."""
+    kept = state.store.held_back()
+    return accuracies(kept, bool(state.graph.classes), lambda ids: predict(state.view(), ids, None))
+
+
+def accuracies(
+    kept: Iterable[tuple[Id, str, str | None]],
+    learned: bool,
+    predicted: Callable[[list[Id]], list[Prediction]],
+) -> dict[str, dict[str, Any]]:
+    """Accuracy by split, with the counts that it comes from.
 
     `nodes` are in the split, `tested` of them have a label that is held back, and `right` of these
     are predicted as it says. A node that was labelled later is not held back any more.
+
+    Args:
+        kept: id, split and label of what is held back.
+        learned: whether there are classes to predict.
+        predicted: what nodes are.
     """
     found: dict[str, dict[str, Any]] = {}
     wanted: dict[Id, tuple[str, str]] = {}
-    for node, split, label in state.store.held_back():
+    for node, split, label in kept:
         counts = found.setdefault(split, {"nodes": 0, "tested": 0, "right": 0, "accuracy": None})
         counts["nodes"] += 1
-        if label is not None and state.graph.classes:
+        if label is not None and learned:
             wanted[node] = split, label
-    for one in predict(state.view(), list(wanted), None) if wanted else ():
+    for one in predicted(list(wanted)) if wanted else ():
         split, label = wanted[one.id]
         found[split]["tested"] += 1
         found[split]["right"] += one.label == label

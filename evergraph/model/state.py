@@ -6,8 +6,9 @@ import hashlib
 import json
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ from evergraph.model.folder import (
 from evergraph.model.schemas import mark, nodes_of
 from evergraph.model.tables import Tables
 from evergraph.model.view import View
+
+Base = tuple[Id, dict[str, Any]]
+"""Id and cells of a node that was there at `train` or `refit`."""
 
 
 class State:
@@ -94,17 +98,7 @@ class State:
             max(self.schema.width, 1), directed=settings.directed, hops=settings.hops,
             cap=settings.cap,
         )  # fmt: skip
-        for nodes in nodes_of(self.store):
-            rows = self.schema.encode([node.cells for node in nodes])
-            times = [np.nan if node.time is None else node.time for node in nodes]
-            labels = [node.label for node in nodes]
-            self.graph.put_nodes([n.id for n in nodes], *rows, labels=labels, times=times)
-        links = list(self.store.edges())
-        if links:
-            ends = [e.source for e in links], [e.target for e in links]
-            weights = [1.0 if e.weight is None else e.weight for e in links]
-            times = [np.nan if e.time is None else e.time for e in links]
-            self.graph.put_edges(*ends, weights, times)
+        fill(self.graph, self.store, self.schema)
         self._follow()
         self._resume()
 
@@ -117,10 +111,9 @@ class State:
 
     def _follow(self) -> None:
         """A learner with the landmarks of now: base nodes, see `landmark_order`."""
-        bases = sorted(self.store.bases(), key=lambda pair: landmark_order(pair[0]))
-        chosen = [cells for _, cells in bases[: self.settings.landmarks]]
-        self.landmarks = {name for name, _ in bases[: self.settings.landmarks]}
-        self._compared = _matrix(self.schema, chosen, self.graph.num_features)
+        chosen = first_landmarks(self.store.bases(), self.settings.landmarks)
+        self.landmarks = {name for name, _ in chosen}
+        self._compared = landmark_rows(self.schema, chosen)
         self.learner = ExactLearner(
             self.graph, self.settings.blocks, self._compared, held_out=self.settings.held_out
         )
@@ -180,17 +173,10 @@ class State:
         With a network, for equal histories.
         """
         network = "" if self.network is None else self.network.digest()
-        text = self._fingerprint() + self.learner.digest() + network
-        return hashlib.sha256(text.encode()).hexdigest()
+        return joined_digest(self._fingerprint(), self.learner.digest(), network)
 
     def _fingerprint(self) -> str:
-        """A hash of settings, statistics and landmarks."""
-        text = json.dumps([asdict(self.settings), self.schema.to_json()])
-        names = repr(sorted(map(str, self.landmarks)))
-        found = hashlib.sha256((text + names).encode())
-        for part in self._compared.indptr, self._compared.indices, self._compared.data:
-            found.update(np.asarray(part, dtype=np.int64).tobytes())
-        return found.hexdigest()
+        return fingerprint(self.settings, self.schema, self.landmarks, self._compared)
 
     def save(self) -> None:
         """Write the sums, so that the next `open` need not make them again, and the network."""
@@ -241,8 +227,47 @@ def new_state(path: Path, tables: Tables, schema: Schema, settings: Settings) ->
     return state
 
 
-def _matrix(schema: Schema, cells: Sequence[Mapping[str, Any]], width: int) -> Rows:
-    if not cells:
+def fill(graph: GrowingGraph, store: Store, schema: Schema) -> None:
+    """Put all that a store holds into an empty graph; edges that wait are left out."""
+    for nodes in nodes_of(store):
+        rows = schema.encode([node.cells for node in nodes])
+        times = [np.nan if node.time is None else node.time for node in nodes]
+        labels = [node.label for node in nodes]
+        graph.put_nodes([n.id for n in nodes], *rows, labels=labels, times=times)
+    links = list(store.edges())
+    if links:
+        ends = [e.source for e in links], [e.target for e in links]
+        weights = [1.0 if e.weight is None else e.weight for e in links]
+        times = [np.nan if e.time is None else e.time for e in links]
+        graph.put_edges(*ends, weights, times)
+
+
+def first_landmarks(bases: Iterable[Base], count: int) -> list[Base]:
+    """The base nodes that are landmarks, see `landmark_order`."""
+    return nsmallest(count, bases, key=lambda base: landmark_order(base[0]))
+
+
+def landmark_rows(schema: Schema, bases: Sequence[Base]) -> Rows:
+    """The features of landmarks, `(L, F)` int64."""
+    width = max(schema.width, 1)
+    if not bases:
         return sparse.csr_array((0, width), dtype=np.int64)
-    indptr, index, value = schema.encode(list(cells))
-    return sparse.csr_array((value.astype(np.int64), index, indptr), shape=(len(cells), width))
+    indptr, index, value = schema.encode([cells for _, cells in bases])
+    return sparse.csr_array((value.astype(np.int64), index, indptr), shape=(len(bases), width))
+
+
+def fingerprint(
+    settings: Settings, schema: Schema, landmarks: Collection[Id], compared: Rows
+) -> str:
+    """A hash of settings, statistics and landmarks."""
+    text = json.dumps([asdict(settings), schema.to_json()])
+    names = repr(sorted(map(str, landmarks)))
+    found = hashlib.sha256((text + names).encode())
+    for part in compared.indptr, compared.indices, compared.data:
+        found.update(np.asarray(part, dtype=np.int64).tobytes())
+    return found.hexdigest()
+
+
+def joined_digest(*parts: str) -> str:
+    """One hash of several."""
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
