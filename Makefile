@@ -44,6 +44,7 @@ bench: $(READY) ## the benchmarks; ratios are written to results/
 	$(BIN)/python -m benchmarks.live --out results/bench_live.json
 	$(BIN)/python -m benchmarks.loading --out results/bench_loading.json
 	$(BIN)/python -m benchmarks.serve --out results/bench_serve.json
+	$(BIN)/python -m benchmarks.cluster --part speed --nodes 200000 --out results/bench_cluster.json
 
 paper: $(READY) ## the paper's node classification tables, beside the published values
 	$(BIN)/python -m experiments.overall --figures docs/figures

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -59,10 +61,14 @@ class Cluster:
 
     A shard that dies is started again by Ray; what was under way is repeated. If this process dies,
     `open` (or `train`, with the same tables) goes on where it was.
+
+    Attributes:
+        clock: wall-clock seconds by step: `load`, `follow` (the first `messages` included), `sums`.
     """
 
     def __init__(self, path: Path, plan: Plan, engine: Engine) -> None:
         self.path, self.plan, self.engine = path, plan, engine
+        self.clock: dict[str, float] = defaultdict(float)
         self._stale = False  # whether a shard lacks the means of its ghosts
         self._learned: Learned | None = None
         self._solved: Solution | None = None
@@ -108,9 +114,12 @@ class Cluster:
         plan.write(path)
         made = cls(path, plan, _open(plan, path, address, engine))
         try:
-            made._steady(partial(made._load, tables, columns))
-            made._steady(made._join)
-            made._steady(made._gather)
+            with made._timed("load"):
+                made._steady(partial(made._load, tables, columns))
+            with made._timed("follow"):
+                made._steady(made._join)
+            with made._timed("sums"):
+                made._steady(made._gather)
             made.plan = Plan(shards, settings, ready=True)
             made.plan.write(path)
         except BaseException:
@@ -337,7 +346,8 @@ class Cluster:
         each = route(change.events, self.plan.shards)
         stale = self.engine.each("learn", [(change.number, part) for part in each])
         if self.plan.shards > 1:
-            self.engine.exchange("give_ghosts", "take_ghosts")
+            with self._timed("messages"):
+                self.engine.exchange("give_ghosts", "take_ghosts")
         if any(stale):
             self._join()
         else:
@@ -345,8 +355,9 @@ class Cluster:
 
     def _send_means(self, everything: bool) -> None:
         if self.plan.shards > 1 and self.settings.hops > 1:
-            for wave in range(max(self._all("border", everything or self._stale))):
-                self.engine.exchange("give_means", "take_means", wave)
+            with self._timed("messages"):
+                for wave in range(max(self._all("border", everything or self._stale))):
+                    self.engine.exchange("give_means", "take_means", wave)
         self._stale = False
 
     def _gather(self) -> Learned:
@@ -453,6 +464,13 @@ class Cluster:
         wanted = [([ids[at] for at in place],) for place in places]
         found = self.engine.each(method, wanted)
         return [(place, one) for place, one in zip(places, found, strict=True) if place]
+
+    @contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        """Count the seconds of a step."""
+        begun = time.perf_counter()
+        yield
+        self.clock[step] += time.perf_counter() - begun
 
     def _all(self, method: str, *arguments: Any) -> list[Any]:
         return self.engine.each(method, [arguments] * self.plan.shards)

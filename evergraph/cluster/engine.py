@@ -17,7 +17,7 @@ from evergraph.cluster.shard import Shard
 from evergraph.extras import require
 from evergraph.model.folder import Settings
 
-PATIENCE = 8  # attempts to reach a shard, with longer and longer pauses
+PATIENCE = 180  # seconds until a shard must have come back
 AHEAD = 4  # loads that are on their way to a shard at a time
 
 
@@ -185,15 +185,16 @@ class RayEngine:
 
     def revive(self) -> None:
         """See `Engine`."""
-        for attempt in range(PATIENCE):
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
             try:
                 self._tokens = [self._ray.get(actor.token.remote()) for actor in self._actors]
                 return
             except self._ray.exceptions.RayActorError:
-                time.sleep(0.1 * 2**attempt)
+                time.sleep(0.2)
             except self._ray.exceptions.RayTaskError as error:
                 raise error.cause from None
-        raise ConnectionError(f"a shard did not come back in {PATIENCE} attempts; look at its logs")
+        raise ConnectionError(f"a shard did not come back in {PATIENCE} s; look at its logs")
 
     def close(self) -> None:
         """See `Engine`."""
