@@ -48,16 +48,18 @@ def compared(
     one: Callable[[Config], dict[str, Any]] | None,
     shown: Progress,
     out: Path | None,
+    evidence: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """The results of many configurations in their order; those that a file has are taken from it.
 
-    After each, all that are known are written to the file. `one` runs a configuration here, with
-    more progress; without it, that can be sent.
+    They must be of the same commit (in `evidence`). After each, all that are known are written to
+    the file. `one` runs a configuration here, with more progress; without it, that can be sent.
     """
     from evergraph.evaluate.config import run_config
 
     wanted = [(config.sized(data).plain(), list(range(seeds))) for config in configs]
-    known = {at: old for at, key in enumerate(wanted) for old in _results(out) if _key(old) == key}
+    old_results = _results(out, evidence)
+    known = {at: old for at, key in enumerate(wanted) for old in old_results if _key(old) == key}
     todo = [at for at in range(len(configs)) if at not in known]
     task = shown.add_task("", total=len(configs), completed=len(known))
     if one is None:
@@ -65,7 +67,7 @@ def compared(
     for place, found in run(one, [configs[at] for at in todo]):
         known[todo[place]] = found
         if out is not None:
-            write({"results": [known[at] for at in sorted(known)]}, out)
+            write({**evidence, "results": [known[at] for at in sorted(known)]}, out)
         words = f"{found['config']['model']}, {found['config']['method']}"
         shown.update(task, advance=1, description=words)
     return [known[at] for at in range(len(configs))]
@@ -79,12 +81,15 @@ def _key(result: dict[str, Any]) -> tuple[Any, Any]:
     return result["config"], result["seeds"]
 
 
-def _results(out: Path | None) -> list[dict[str, Any]]:
-    """The results of an earlier call."""
+def _results(out: Path | None, evidence: dict[str, Any]) -> list[dict[str, Any]]:
+    """The results of an earlier call with the same program."""
     if out is None or not out.exists():
         return []
     try:
-        found: list[dict[str, Any]] = json.loads(out.read_text())["results"]
+        content = json.loads(out.read_text())
+        if content.get("commit") != evidence.get("commit"):
+            return []
+        found: list[dict[str, Any]] = content["results"]
         return [one for one in found if one.keys() >= {"config", "seeds"}]
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(

@@ -221,7 +221,7 @@ def compare(
             configs.append(config)
         run = runner(engine, address)
         one = None if engine == "ray" else lambda c: follow_run(c, seeds, data, shown)
-        results = compared(configs, seeds, data, run, one, shown, out)
+        results = compared(configs, seeds, data, run, one, shown, out, evidence)
     publish({**evidence, "results": results}, as_json, out, lambda: run_table(results))
     if figure is not None:
         with complaints():
