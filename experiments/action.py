@@ -550,7 +550,7 @@ def main(
     evidence = provenance()
     use_threads(1)
     with complaints(), progress(as_json) as shown:
-        recordings = load(data or _dsads(data_root))
+        recordings = load(data or dsads(data_root))
         task = shown.add_task("", total=None)
 
         def report(name: str, seen: int, total: int) -> None:
@@ -575,7 +575,8 @@ def main(
     typer.echo(json.dumps(found, indent=1) if as_json else text)
 
 
-def _dsads(data_root: Path | None) -> str:
+def dsads(data_root: Path | None) -> str:
+    """Where DSADS is."""
     if data_root is None or not (data_root / DSADS).is_file():
         raise ValueError(
             f"DSADS was not found: name a folder that holds {DSADS} with --data-root (or "

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,10 +59,22 @@ LeaveOut = Annotated[str, typer.Option(help="Subjects to hold back instead, sepa
 def train(
     data: Data,
     out: Annotated[Path, written("The model folder to write.", folder=True)] = Path("action_model"),
-    model: Annotated[str, typer.Option(help="fgn, gat, gcn, appnp, mlp, cnn, ...")] = "fgn",
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the recordings.")] = 2,
-    length: Annotated[int, typer.Option(help="Samples in a window: two instants.")] = 50,
-    stride: Annotated[int, typer.Option(help="Samples from one window to the next.")] = 25,
+    model: Annotated[
+        str,
+        typer.Option(help="`auto` picks rich, rich-graph (closed forms) or fgn; or gat, ..."),
+    ] = "auto",
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Passes of a network; by default until it has converged."),
+    ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option(help="Samples in a window: two instants. By default up to 50, see below."),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(help="Samples from one window to the next; by default half a window."),
+    ] = None,
     memory: Annotated[int, typer.Option(help="Windows kept to continue learning.")] = 5000,
     memory_bytes: Annotated[int | None, typer.Option(help="Bytes that they may take.")] = None,
     augment: Annotated[bool, typer.Option(help="Vary sensors: for people not seen.")] = False,
@@ -74,39 +87,54 @@ def train(
 ) -> None:
     """Learn activities from recordings, test on what was held back, write a model folder.
 
-    A first try without any data: `evergraph action train generated`.
+    A window is 50 samples long, or half of the typical recording of the activity with the shortest.
+    Models are compared, and networks trained until they have converged, on a part of the training
+    recordings: people, if there are three or more. A first try without any data: `evergraph action
+    train generated`.
     """
     with complaints(f"{out}/ is as it was."), signals() as stop, progress(as_json) as shown:
+        from evergraph.apps.action.choice import candidates, choose
         from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
         from evergraph.apps.action.sources import load
-        from evergraph.apps.action.windows import hold_back
+        from evergraph.apps.action.windows import hold_back, propose_length
         from evergraph.evaluate.figures import confusion_matrix
         from evergraph.learn.checkpoint import locked
 
         use_threads(threads)
         with _step(shown, f"reading {data}", stop) as report:
             everything = load(data, rate, report)
-        training, testing, known, notes = hold_back(everything, split, leave_out, length)
+        length = length or propose_length(everything.recordings)
+        held = hold_back(everything, split, leave_out, length)
+        training, testing = held.training, held.testing
         config = RecognizerConfig(
-            model=model, epochs=epochs, length=length, stride=stride, memory=memory,
-            memory_bytes=memory_bytes, augment=augment, seed=seed,
+            model=candidates(model)[0], length=length,
+            stride=stride or max(length // 2, 1), memory=memory, memory_bytes=memory_bytes,
+            augment=augment, seed=seed,
         )  # fmt: skip
-        recognizer = Recognizer(training.layout, known, config)
+        recognizer = Recognizer(training.layout, held.known, config)
         with locked(out / FILE):  # fails before the work if the folder cannot be written
+            with _step(shown, "comparing models", stop) as report:
+                picked = choose(training, config, candidates(model), epochs, report)
+            if picked.model != config.model:
+                config = replace(config, model=picked.model)
+                recognizer = Recognizer(training.layout, held.known, config)
             with _step(shown, "learning", stop) as report:
-                lesson = recognizer.learn(training.recordings, epochs, report=report)
+                lesson = recognizer.learn(training.recordings, picked.passes, report=report)
+            recognizer.calibration = picked.calibration
             score = None if testing is None else recognizer.evaluate(testing.recordings)
             for old in ("confusion.png", "score.json"):  # of another model
                 (out / old).unlink(missing_ok=True)
             recognizer.save(out)
             if score is not None:
                 confusion_matrix(score.confusion, score.activities, out / "confusion.png")
-                write(asdict(score), out / "score.json")
+                write({**asdict(score), "untested": held.untested}, out / "score.json")
     result = {
-        "model": str(out), "notes": [*everything.notes, *notes],
+        "model": str(out), "picked": asdict(picked), "length": length, "untested": held.untested,
+        "unlearned": held.unlearned,
+        "notes": [*everything.notes, *held.notes, picked.text],
         "skipped": lesson.skipped, "clipped": lesson.clipped,
     }  # fmt: skip
-    _report(result, score, as_json, f"{everything.name}, {model}")
+    _report(result, score, as_json, f"{everything.name}, {picked.model}, windows of {length}")
 
 
 @action.command("evaluate")
@@ -145,15 +173,26 @@ def predict(
     file: Annotated[
         str, typer.Argument(help="CSV or Parquet with `time` and `sensor.channel` columns, or - .")
     ] = "-",
-    stride: Annotated[float, typer.Option(help="Seconds from one prediction to the next.")] = 1.0,
+    stride: Annotated[
+        float | None,
+        typer.Option(help="Seconds from one prediction to the next; by default as in training."),
+    ] = None,
+    unknown: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Novelty from which on a window shows an unknown activity; 1: never."
+        ),
+    ] = 0.99,
     picture: Annotated[Path | None, written("Draw colored bands here.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict activities, one line per window: time, activity, probability.
+    """Predict activities, one line per window: time, activity, probability, missing, novelty.
 
-    Reads standard input as the samples come if FILE is - or left out; each line is written as
-    soon as its window and two thirds of a second more have come. A sensor that drops out is named
-    in a fourth column while the others carry on. With --json each line is a JSON object.
+    Probabilities are calibrated on windows that training held back; novelty is the share of those
+    that are more like what the model knows, and from --unknown on the activity is unknown. Reads
+    standard input as the samples come if FILE is - or left out; each line is written as soon as its
+    window and two thirds of a second more have come. A sensor that drops out is named in the fourth
+    column while the others carry on. With --json each line is a JSON object.
     """
     from evergraph.apps.action.csv_stream import open_table
     from evergraph.apps.action.online import draw, follow
@@ -165,10 +204,11 @@ def predict(
     with complaints():
         recognizer = Recognizer.load(model)
         table, source = open_table(file)
-        step = max(1, round(stride * recognizer.layout.rate))
+        rate = recognizer.layout.rate
+        step = recognizer.config.stride if stride is None else max(1, round(stride * rate))
         if not as_json:
-            typer.echo("time,activity,probability,missing")
-        for made, state in follow(recognizer, table, source, step):
+            typer.echo("time,activity,probability,missing,novelty")
+        for made, state in follow(recognizer, table, source, step, unknown):
             follower = state
             typer.echo(json.dumps(asdict(made)) if as_json else made.line())
             sys.stdout.flush()
@@ -249,6 +289,25 @@ def learn(
     _report(result, None, as_json, text)
 
 
+def summarized(notes: Sequence[str], most: int = 3) -> list[str]:
+    """Notes of many files as a few lines: of one kind the first, and how many more there are.
+
+    Notes are of one kind if they differ in the file, numbers and names before "from" alone.
+    """
+    kinds: dict[str, list[str]] = {}
+    for note in notes:
+        source, told, rest = note.partition(": ")
+        kind = re.sub(r"[-+\d.e]+", "#", rest) if told else source
+        kinds.setdefault(kind, []).append(note)
+    shown = []
+    for alike in kinds.values():
+        shown += alike[:most] if len(alike) <= most else alike[:1]
+        files = len({note.partition(": ")[0] for note in alike})
+        if len(alike) > most:
+            shown.append(f"... and {len(alike) - 1} more like it, in {files} files (--json: all).")
+    return shown
+
+
 @contextmanager
 def _step(
     shown: Any, text: str, stop: Callable[[], bool] = lambda: False
@@ -279,19 +338,34 @@ def _report(about: dict[str, Any], score: Score | None, as_json: bool, title: st
     if as_json:
         typer.echo(json.dumps({**about, **({} if score is None else asdict(score))}, indent=1))
         return
+    untested = about.get("untested", ())
     if score is not None:
         rows = [
             [name, f"{recall:.3f}", f"{score.precision[name]:.3f}"]
             for name, recall in score.recall.items()
         ]
         title = f"{title}: accuracy {score.accuracy:.3f} on {score.windows} windows"
+        missing = dict.fromkeys(untested, "not tested")
+        missing |= dict.fromkeys(about.get("unlearned", ()), "not learned")
+        if missing:
+            title += f" of {len(score.recall)} of {len(score.recall) + len(missing)} activities"
+            rows += [[name, what, ""] for name, what in missing.items()]
         Console().print(table_of(title, ("activity", "recall", "precision"), rows))
     else:
         remark(title, "")
+    if about.get("unlearned"):
+        shown = ", ".join(about["unlearned"])
+        remark(f"Not learned: {shown}. All recordings are shorter than a window.", "bold red")
+    if score is not None and untested:
+        remark(
+            f"Not tested: {', '.join(untested)}. No window of them is held back, so the "
+            "accuracy says nothing of them; record more, or take a shorter --length.",
+            "bold red",
+        )
     if about.get("clipped"):
         remark(f"{about['clipped']} outliers were clipped.", "yellow")
     if about.get("skipped"):
         remark(f"{about['skipped']} recordings were shorter than a window.", "yellow")
-    for note in about["notes"]:
+    for note in summarized(about["notes"]):
         remark(note)
     remark(f"The model is in {about['model']}/")

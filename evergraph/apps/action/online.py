@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from evergraph.apps.action.csv_stream import Rows, labels_at
+from evergraph.apps.action.novelty import UNKNOWN
 from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.recording import Array
 from evergraph.apps.action.resample import Piece, Resampler, check_rate
@@ -28,18 +29,21 @@ WARM_UP = 25  # rows that the sampling rate is estimated from before the first p
 class Prediction:
     """The most probable activity in the window whose first sample is at `time`, in seconds.
 
-    Sensors in `missing` had no data and were replaced by their training mean.
+    Sensors in `missing` had no data and were replaced by their training mean. `novelty` is the
+    share of held-back windows that are more like what the model knows.
     """
 
     time: float
     activity: str
     probability: float
     missing: tuple[str, ...] = ()
+    novelty: float = 0.0
 
     def line(self) -> str:
         """A line of CSV."""
         text = StringIO()
-        row = f"{self.time:.3f}", self.activity, f"{self.probability:.4f}", "+".join(self.missing)
+        row = [f"{self.time:.3f}", self.activity, f"{self.probability:.4f}"]
+        row += ["+".join(self.missing), f"{self.novelty:.4f}"]
         csv.writer(text, lineterminator="").writerow(row)
         return text.getvalue()
 
@@ -53,11 +57,12 @@ class Follower:
 
     `stride` is in samples. `windows` counts the predictions so far, `degraded` those with a missing
     sensor; `resampler` brings the rows to the rate of the model.
+    A window whose novelty is `unknown` or more shows an unknown activity; with 1 none does.
     """
 
-    def __init__(self, recognizer: Recognizer, stride: int) -> None:
+    def __init__(self, recognizer: Recognizer, stride: int, unknown: float = 1.0) -> None:
         check_positive(stride=stride)
-        self.recognizer, self.stride = recognizer, stride
+        self.recognizer, self.stride, self.unknown = recognizer, stride, unknown
         self.windows = self.degraded = 0
         self.resampler = Resampler(recognizer.layout.rate)
         self._samples: Array = np.zeros((0, len(recognizer.layout.columns)))
@@ -116,24 +121,32 @@ class Follower:
         first = length * np.arange(len(windows))
         x = torch.from_numpy(nodes(samples.reshape(-1, *layout.shape), first, length))
         probability, best = self.recognizer.probabilities(x).max(-1)
+        novelty = self.recognizer.novelty(x).tolist()
         self.windows += len(windows)
-        activities = self.recognizer.activities
-        parts = zip(windows, best.tolist(), probability.tolist(), lost, strict=True)
+        names = [
+            UNKNOWN if self.unknown < 1 and new >= self.unknown else self.recognizer.activities[i]
+            for i, new in zip(best.tolist(), novelty, strict=True)
+        ]
+        parts = zip(windows, names, probability.tolist(), lost, novelty, strict=True)
         return [
-            Prediction(start, activities[label], share, tuple(compress(layout.sensors, out)))
-            for (start, _), label, share, out in parts
+            Prediction(start, name, share, tuple(compress(layout.sensors, out)), round(new, 4))
+            for (start, _), name, share, out, new in parts
         ]
 
 
 def follow(
-    recognizer: Recognizer, table: Path | Iterable[str], source: str, stride: int
+    recognizer: Recognizer,
+    table: Path | Iterable[str],
+    source: str,
+    stride: int,
+    unknown: float = 1.0,
 ) -> Iterator[tuple[Prediction, Follower]]:
     """Predictions for a file or for CSV text as it arrives, see `csv_stream.Rows`."""
     layout = recognizer.layout
     block = max(1, round(BLOCK * layout.rate))
     rows = Rows(table, source, block, first_block=block * math.ceil(WARM_UP / block))
     order = layout.order(rows.header.signals, rows.header.source)
-    follower = Follower(recognizer, stride)
+    follower = Follower(recognizer, stride, unknown)
     for part in rows:
         check_rate(part.time, layout.rate, source)
         yield from ((made, follower) for made in follower.feed(part.time, part.values[:, order]))

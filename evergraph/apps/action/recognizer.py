@@ -13,21 +13,26 @@ import torch
 from torch import Tensor
 
 from evergraph.apps.action.network import network
+from evergraph.apps.action.novelty import Calibration, distance, summary
 from evergraph.apps.action.outliers import ChannelGate
 from evergraph.apps.action.recording import Layout, Recording
+from evergraph.apps.action.rich import CLOSED, STRENGTH, rich_network
 from evergraph.apps.action.score import ALLOWED_LOSS, Lesson, Score, require_kept
 from evergraph.apps.action.windows import Windows, as_batch, check_windows, cut
 from evergraph.learn.checkpoint import CheckpointError, previous, read_generation
 from evergraph.learn.gate import Outliers
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
-from evergraph.learn.methods import Finetune, Replay
+from evergraph.learn.methods import Analytic, Finetune, Replay
 from evergraph.learn.training import Training
 from evergraph.stream.batch import Batch, concatenate
 from evergraph.stream.schedule import Schedule, shuffled
 
 FILE = "recognizer.safetensors"
 CHUNK = 100
+CLOSED_BATCH = 1000  # windows that the closed form learns together
+MOST_BATCHES, FEWEST_PASSES = 2000, 20  # the longest training that looks for convergence
+PATIENCE = 60, 3  # batches and passes without a gain after which it has converged
 
 FORGED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
 """What comes out of a model folder whose content is not what `save` writes."""
@@ -37,7 +42,7 @@ FORGED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, 
 class RecognizerConfig:
     """How a recognizer is built and trained; see also `evergraph.learn.training.Training`."""
 
-    model: str = "fgn"  # a name of `network.NETWORKS`
+    model: str = "fgn"  # a name of `network.NETWORKS` or `rich.CLOSED`
     length: int = 50  # of windows, in samples
     stride: int = 25
     memory: int = 5000  # windows that are kept to continue learning
@@ -78,9 +83,12 @@ class Recognizer:
         check_windows(config.length, config.stride)
         self.layout, self.config = layout, config
         self.activities = list(activities)
+        features = config.length // 2
         self.learner = Learner(
-            network(config.model, layout, config.length // 2, config.seed, config.augment),
-            Replay(),
+            rich_network(layout, features, CLOSED[config.model])
+            if self.closed
+            else network(config.model, layout, features, config.seed, config.augment),
+            Analytic("lda", STRENGTH, blocks=("x",)) if self.closed else Replay(),
             Reservoir(config.memory, config.memory_bytes, seed=config.seed),
             Training(
                 optimizer="adam",
@@ -94,6 +102,13 @@ class Recognizer:
             outliers="pass",  # the gate sees samples, before windows are cut
         )
         self.gate = ChannelGate()
+        self.calibration = Calibration()
+        self._known: tuple[int, Tensor] | None = None  # summaries of memory, and when
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is a closed form, which needs no passes and does not depend on the order."""
+        return self.config.model in CLOSED
 
     def learn(
         self,
@@ -103,6 +118,7 @@ class Recognizer:
         report: Callable[[int, int], None] = lambda done, total: None,
         allowed_loss: float | None = ALLOWED_LOSS,
         outliers: Outliers = "clip",
+        converged: Callable[[int], bool] = lambda passes: False,
     ) -> Lesson:
         """Learn recordings, new activities included, all or nothing.
 
@@ -114,7 +130,8 @@ class Recognizer:
         A lesson that costs the old activities too much is undone with a `LostError`: if their mean
         recall on the windows in memory falls by more than `allowed_loss`, or that of one by more
         than `ALLOWED_LOSS_OF_ONE`. None allows anything. `outliers`, see `Gate`, are `clip`ped to
-        what a sensor channel measured before, `refuse`d, or they `pass`.
+        what a sensor channel measured before, `refuse`d, or they `pass`. `converged` is asked after
+        each pass, with their number, whether there are enough.
         """
         for recording in recordings:
             if not recording.activity:
@@ -130,7 +147,7 @@ class Recognizer:
             windows = self._cut(recordings, activities)
             before = None if old is None else self._score(old)
             self.activities = activities
-            self._learn(windows, epochs, rescale, report)
+            self._learn(windows, epochs, rescale, report, converged)
             after = None if old is None else self._score(old)
             if before is not None and after is not None and allowed_loss is not None:
                 require_kept(before, after, allowed_loss)
@@ -145,28 +162,92 @@ class Recognizer:
         epochs: int | None,
         rescale: bool,
         report: Callable[[int, int], None],
+        converged: Callable[[int], bool],
     ) -> None:
         if rescale or not self.learner.classes:
             self.learner.model.encoder.update(windows.x)
-        rng, size = np.random.default_rng(self.config.seed), self.config.batch_size
+        rng = np.random.default_rng(self.config.seed)
+        size = CLOSED_BATCH if self.closed else self.config.batch_size
         passes = epochs or -(-self.config.learn_batches // -(-len(windows) // size))
+        passes = 1 if self.closed else passes
         every = torch.arange(len(windows))
         order = Schedule.from_groups({str(i): shuffled(every, rng) for i in range(passes)}, size)
         again = Replay(store=False) if self.learner.classes else Finetune()
         first = self.learner.method
-        for done, (index, number) in enumerate(zip(order.batches, order.tasks, strict=True)):
-            self.learner.method = again if number else first  # memory takes every window once
-            self.learner.observe(windows.batch(index))
-            report(done + 1, len(order))
+        each = -(-len(windows) // size)
+        for done, (index, number) in enumerate(zip(order.batches, order.tasks, strict=True), 1):
+            if not self.closed:  # memory takes every window once
+                self.learner.method = again if number else first
+            batch = windows.batch(index)
+            self.learner.observe(batch)
+            if self.closed and self.learner.memory is not None:  # what later lessons are tested on
+                self.learner.memory.add(batch)
+            report(done, len(order))
+            if done % each == 0 and converged(done // each):
+                break
         self.learner.method = first
+
+    def train(
+        self,
+        recordings: Sequence[Recording],
+        validation: Sequence[Recording],
+        epochs: int | None = None,
+        report: Callable[[int, int], None] = lambda done, total: None,
+    ) -> int:
+        """Learn until held-back recordings are recognized no better; returns the best passes.
+
+        With `epochs` it makes so many passes. Otherwise it stops when accuracy on `validation` has
+        not grown for `PATIENCE`. The recognizer is then that of the last pass.
+        """
+        each = -(-len(self._cut(recordings, self.activities)) // self.config.batch_size)
+        best: list[tuple[float, int]] = [(-1.0, 0)]
+
+        def converged(passes: int) -> bool:
+            accuracy = self.evaluate(validation).accuracy
+            best[0] = max(best[0], (accuracy, passes), key=lambda one: one[0])
+            since = passes - best[0][1]
+            return since >= PATIENCE[1] and since * each >= PATIENCE[0]
+
+        if epochs is not None or self.closed:
+            self.learn(recordings, epochs, report=report)
+            return epochs or 1
+        most = max(FEWEST_PASSES, MOST_BATCHES // each)
+        self.learn(recordings, most, report=report, converged=converged)
+        return best[0][1]
 
     def probabilities(self, x: Tensor) -> Tensor:
         """For windows as measured, `(B, 2 S, C, F)`: the share of each activity, `(B, K)`."""
-        parts = [self.learner.output(as_batch(part)).softmax(-1) for part in x.split(CHUNK)]
-        columns = torch.cat(parts)
+        columns = (self._output(x) / self.calibration.temperature).softmax(-1)
         out = columns.new_zeros(len(x), len(self.activities))
         out[:, torch.tensor(self.learner.classes)] = columns
         return out
+
+    def _output(self, x: Tensor) -> Tensor:
+        """What activities are decided on, in the order of the learner's classes."""
+        return torch.cat([self.learner.output(as_batch(part)).float() for part in x.split(CHUNK)])
+
+    def novelty(self, x: Tensor) -> Tensor:
+        """The share of held-back windows that are more like those in memory, `(B,)`."""
+        if not self.calibration.usual:
+            return torch.zeros(len(x))
+        return self.calibration.novelty(self._distance(x))
+
+    def _distance(self, x: Tensor) -> Tensor:
+        encoder, position = self.learner.model.encoder, self.learner.position
+        units = encoder.mean, encoder.deviation
+        if self._known is None or self._known[0] != position:
+            items = [] if self.learner.memory is None else self.learner.memory.items
+            windows = concatenate(items).x if items else x
+            assert isinstance(windows, Tensor)
+            self._known = position, summary(windows, *units)
+        return distance(summary(x, *units), self._known[1])
+
+    def calibrated(self, recordings: Sequence[Recording]) -> Calibration:
+        """What recordings that were not learned say about its outputs."""
+        windows = self._cut(recordings, self.activities)
+        place = {label: column for column, label in enumerate(self.learner.classes)}
+        target = torch.tensor([place[label] for label in windows.target.tolist()])
+        return Calibration.of(self._output(windows.x), target, self._distance(windows.x))
 
     def evaluate(self, recordings: Sequence[Recording]) -> Score:
         """Recognize recordings whose activities are known."""
@@ -202,6 +283,7 @@ class Recognizer:
                 previous(path).replace(path)
         about: dict[str, Any] = {"layout": asdict(self.layout), "config": asdict(self.config)}
         about |= {"activities": self.activities, "gate": self.gate.state()}
+        about |= {"calibration": self.calibration.state()}
         self.learner.save(path, about)
 
     @classmethod
@@ -234,6 +316,9 @@ class Recognizer:
             )
             found.learner.load(path)
             found.gate.load_state(extra["gate"])
+            calibration = extra.get("calibration", {})  # of files from before there was one
+            usual = tuple(map(float, calibration.get("usual", ())))
+            found.calibration = Calibration(float(calibration.get("temperature", 1.0)), usual)
         except CheckpointError:
             raise
         except FORGED as error:

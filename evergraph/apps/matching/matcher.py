@@ -28,6 +28,7 @@ from evergraph.apps.matching.features import (
     detect,
     features,
 )
+from evergraph.apps.matching.frames import at_least_mutual, unknown, with_frames
 from evergraph.apps.matching.images import Image, read_image
 from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
 from evergraph.apps.matching.verify import Geometry, Model, verify
@@ -181,11 +182,15 @@ class Matcher:
     def _match(self, first: ImageFeatures, second: ImageFeatures) -> Matches:
         """Match so that the order in which points come changes nothing, not even a rounding."""
         order0, order1 = canonical_order(first), canonical_order(second)
-        graph = propose(first.take(order0), second.take(order1), self.proposal)
+        first, second = first.take(order0), second.take(order1)
+        bare = min(len(first), len(second)) > 0 and unknown(first) and unknown(second)
+        graph = propose(*(with_frames(first, second) if bare else (first, second)), self.proposal)
         likely = score(self.network, graph)
-        if len(one_to_one(graph.first, graph.second, likely, CERTAIN)) < self.certain:
-            return sorted_matches(order0[:0], order1[:0], likely[:0])
         found = decide(graph, likely, self.threshold)
+        if len(one_to_one(graph.first, graph.second, likely, CERTAIN)) < self.certain:
+            found = found.strongest(0)
+        if bare:
+            found = at_least_mutual(first, second, found)
         return sorted_matches(order0[found.first], order1[found.second], found.confidence)
 
     # -- learning ---------------------------------------------------------------------------

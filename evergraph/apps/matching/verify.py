@@ -90,17 +90,20 @@ def verify(
 def _essential(
     points0: Array, points1: Array, cameras: tuple[Array, Array], limit: float
 ) -> Geometry | None:
-    """An essential matrix and the pose; points are brought to the plane at distance 1 first."""
+    """An essential matrix and the pose; both cameras are brought to the same focal length first.
+
+    OpenCV's estimate is poor for points at distance 1 from the camera, so that they stay pixels.
+    """
+    focal = float(np.mean([camera[[0, 1], [0, 1]] for camera in cameras]))
+    common = np.diag([focal, focal, 1.0])
     rays = [
-        cv2.undistortPoints(np.ascontiguousarray(points)[:, None], camera, None)[:, 0]
+        cv2.undistortPoints(np.ascontiguousarray(points)[:, None], camera, None, P=common)[:, 0]
         for points, camera in zip((points0, points1), cameras, strict=True)
     ]
-    focal = float(np.mean([camera[[0, 1], [0, 1]] for camera in cameras]))
-    found, mask = cv2.findEssentialMat(
-        *rays, np.eye(3), method=cv2.USAC_MAGSAC, prob=CONFIDENCE, threshold=limit / focal
-    )
+    how = {"method": cv2.USAC_MAGSAC, "prob": CONFIDENCE, "threshold": limit, "maxIters": ROUNDS}
+    found, mask = cv2.findEssentialMat(*rays, common, **how)
     if found is None or found.shape != (3, 3):
         return None
     inliers = mask[:, 0].astype(bool)
-    _, rotation, shift, _ = cv2.recoverPose(found, *rays, np.eye(3), mask=mask.copy())
+    _, rotation, shift, _ = cv2.recoverPose(found, *rays, common, mask=mask.copy())
     return Geometry(found, inliers, rotation, shift[:, 0])

@@ -34,7 +34,8 @@ class Analytic(Method):
     Both need only sums over the items: `G = Σ e eᵀ`, `S_c = Σ_{y=c} e` and the counts. They are
     sums of integers, see `Sums`, and do not depend on the order, so that class-incremental,
     data-incremental and regular learning give the same classifier; and an item can be taken out
-    again by subtracting it.
+    again by subtracting it. What a model's encoder makes of an item is embedded in its place, if
+    the encoder is `fixed`: if it learns nothing.
 
     Attributes:
         solver: `ridge` solves `(G + λ I) W = S`; `lda` takes the class means and the common
@@ -125,7 +126,8 @@ class Analytic(Method):
         It stays with its batch, since a test asks for the same items again and again.
         """
         hops = learner.model.requires.hops
-        mark = hops, self.blocks, self.normalization, self.max_width, batch.versions
+        settings = hops, self.blocks, self.normalization, self.max_width
+        mark = *settings, fixed_encoder(learner), batch.versions
         known, rows = vars(batch).get("embedding", (None, None))
         if known != mark:
             rows = self._embedded(learner, batch, hops)
@@ -136,7 +138,9 @@ class Analytic(Method):
     def _embedded(self, learner: Learner, batch: Batch, hops: int) -> Rows:
         self.check(learner, batch)
         assert isinstance(batch.neighbors, Neighbors)
-        found = embed(batch.x, batch.neighbors, hops, self.blocks, self.normalization)
+        encoder = fixed_encoder(learner)
+        x = batch.x if encoder is None else encoder(batch.x)
+        found = embed(x, batch.neighbors, hops, self.blocks, self.normalization)
         if isinstance(found, Tensor):
             rows: Rows = found.detach().double().numpy()
         elif len(found.values) * ENTRY >= len(found) * found.num_features:
@@ -191,6 +195,12 @@ class Analytic(Method):
     def nbytes(self) -> int:
         """How many bytes the sums take: constant in the stream."""
         return 0 if self.sums is None else self.sums.nbytes
+
+
+def fixed_encoder(learner: Learner) -> Any:
+    """The encoder of a learner's model, if it is not trained; None without one."""
+    encoder = getattr(learner.model, "encoder", None)
+    return encoder if getattr(encoder, "fixed", False) else None
 
 
 def _ridge(left: Array, right: Array, penalty: float) -> Array:

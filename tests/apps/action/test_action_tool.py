@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +11,15 @@ import torch
 from typer.testing import CliRunner
 
 from benchmarks.action import cost
+from evergraph.apps.action.choice import choose
+from evergraph.apps.action.novelty import UNKNOWN
 from evergraph.apps.action.online import Follower, follow
 from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
 from evergraph.apps.action.recording import generate
-from evergraph.apps.action.windows import nodes
+from evergraph.apps.action.windows import nodes, propose_length
 from evergraph.cli import app
-from evergraph.evaluate.figures import confusion_matrix
+from evergraph.cli.action import summarized
+from evergraph.evaluate.figures import band_looks, confusion_matrix
 from experiments import action as experiment
 from experiments import action_figures
 from experiments.action import (
@@ -488,8 +492,8 @@ def test_train_evaluate_predict_and_learn(data, files, tmp_path):
     told = invoke("action", "predict", model, tmp_path / "one.csv", "--picture", picture)
     assert told.exit_code == 0, told.output
     head, *lines = told.stdout.strip().split("\n")
-    assert head == "time,activity,probability,missing"
-    assert len(lines) == 20
+    assert head == "time,activity,probability,missing,novelty"
+    assert len(lines) == 49  # every 10 samples, as in training
     assert picture.exists()
     piped = invoke("action", "predict", model, "--json", input=text)
     rows = [json.loads(line) for line in piped.stdout.strip().split("\n")]
@@ -575,6 +579,124 @@ def own_recordings(folder, names, seconds=20.0, sensors=("arm",)):
     return folder
 
 
+def segments(folder, activities=5, each=8, samples=60):
+    """Many short recordings of each activity, as of exercises cut out of a longer one."""
+    data = generate(
+        sensors=2, channels=3, activities=activities, subjects=1, trials=each,
+        seconds=samples / 25, noise=0.2,
+    )  # fmt: skip
+    folder.mkdir()
+    for one in data.recordings:
+        (folder / f"{one.name}.csv").write_text(csv_of(one, data.layout))
+    return data
+
+
+def test_no_accuracy_is_printed_as_if_nothing_were_missing(tmp_path):
+    data = segments(tmp_path / "own")
+    long = generate(sensors=2, channels=3, activities=1, subjects=1, trials=1, seconds=30)
+    (tmp_path / "own" / "standing-p1-99.csv").write_text(csv_of(long.recordings[0], data.layout))
+    command = ("action", "train", tmp_path / "own", "--model", "rich", "--out", tmp_path / "m")
+    told = json.loads(invoke(*command, "--length", 50, "--json").stdout)
+    assert set(told["recall"]) == set(data.activities)  # whole recordings are held back
+    assert told["untested"] == []
+    assert any("held back whole" in note for note in told["notes"])
+    for name in list((tmp_path / "own").glob("walking-*"))[1:]:
+        name.unlink()  # one recording alone cannot be learned and tested
+    shown = invoke(*command, "--length", 50)
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.output.split())
+    assert "of 4 of 5 activities" in text
+    assert "Not tested: walking." in text
+    assert json.loads((tmp_path / "m" / "score.json").read_text())["untested"] == ["walking"]
+    short = invoke(*command, "--length", 80)
+    assert "Not learned: " in " ".join(short.output.split())
+    assert "use --length 30 or less" in " ".join(short.output.split())
+
+
+def test_a_length_is_proposed_from_the_segments(tmp_path):
+    segments(tmp_path / "own", samples=44)
+    command = ("action", "train", tmp_path / "own", "--model", "rich", "--out", tmp_path / "m")
+    told = json.loads(invoke(*command, "--json").stdout)
+    assert told["length"] == 22
+    assert Recognizer.load(tmp_path / "m").config.length == 22
+    assert len(told["recall"]) == 5
+    assert propose_length(generate().recordings) == 50
+
+
+def test_small_folders_are_trained_until_convergence():
+    data = generate(
+        sensors=2, channels=3, activities=8, subjects=1, trials=5, seconds=3.0, noise=0.6
+    )
+    few, enough = (choose(data, RecognizerConfig(), ("fgn",), epochs) for epochs in (2, None))
+    assert few.passes == 2
+    assert enough.passes > 2
+    assert enough.accuracy["fgn"] > few.accuracy["fgn"]
+
+
+def test_one_command_picks_and_says_why(tmp_path):
+    data = generate(sensors=2, channels=3, activities=3, subjects=4, trials=1, seconds=12)
+    choice = choose(data, RecognizerConfig(stride=25), epochs=3)
+    assert set(choice.accuracy) == {"rich", "rich-graph", "fgn"}
+    assert choice.model == max(choice.accuracy, key=choice.accuracy.get)
+    assert choice.held_back == "the people p4"
+    assert "Picked" in choice.text
+    assert "p4" in choice.text
+    assert choice.calibration.usual
+    nothing = choose(data.of(["p1"]), RecognizerConfig(length=290), ("mlp",), epochs=1)
+    assert "too little" in nothing.text
+
+
+def test_notes_of_many_files_are_summarized():
+    notes = [f"run-{i}.csv: nothing between {i} s and {i + 1.5} s" for i in range(40)]
+    notes += ["a.csv: columns left out: x"]
+    shown = summarized(notes)
+    assert len(shown) == 3
+    assert shown[0] == notes[0]
+    assert "39 more like it, in 40 files" in shown[1]
+    assert shown[2] == notes[-1]
+
+
+def test_predictions_keep_the_stride_of_training(data, tmp_path):
+    recognizer = Recognizer(data.layout, config=replace(QUICK, stride=5, model="rich"))
+    recognizer.learn(data.recordings)
+    recognizer.save(tmp_path)
+    text = csv_of(data.recordings[0], data.layout)
+    told = invoke("action", "predict", tmp_path, input=text).stdout.strip().split("\n")[1:]
+    times = [float(line.split(",")[0]) for line in told]
+    assert np.allclose(np.diff(times), 5 / 25)
+    told = invoke("action", "predict", tmp_path, "--stride", 1, input=text)
+    times = [float(line.split(",")[0]) for line in told.stdout.strip().split("\n")[1:]]
+    assert np.allclose(np.diff(times), 1)
+
+
+@pytest.mark.parametrize("kind", ["rich", "mlp"])
+def test_an_unknown_activity_is_told(kind):
+    data = generate(sensors=2, channels=3, activities=4, subjects=4, trials=1, seconds=20, seed=3)
+    known = [r for r in data.recordings if r.activity != data.activities[3]]
+    learned = [r for r in known if r.subject != "p4"]
+    held = [r for r in known if r.subject == "p4"]
+    recognizer = Recognizer(data.layout, config=RecognizerConfig(model=kind, epochs=4))
+    recognizer.learn(learned, epochs=4)
+    recognizer.calibration = recognizer.calibrated(held)
+
+    def told(recording):
+        follower = Follower(recognizer, 25, unknown=0.99)
+        time = np.arange(len(recording)) / 25
+        made = follower.feed(time, recording.samples.reshape(len(recording), -1))
+        return [one.activity for one in (*made, *follower.finish())]
+
+    new = next(r for r in data.recordings if r.activity == data.activities[3])
+    assert np.mean([name == UNKNOWN for name in told(new)]) > 0.8
+    assert np.mean([name == UNKNOWN for one in held for name in told(one)]) < 0.1
+
+
+def test_bands_can_be_told_apart():
+    looks = band_looks([str(i) for i in range(40)])
+    assert len({(one["facecolor"], one["hatch"]) for one in looks.values()}) == 40
+    first = [looks[str(i)]["facecolor"] for i in range(8)]
+    assert len(set(first)) == 8
+
+
 SMALL_TRAINING = ("--model", "mlp", "--epochs", 1, "--json")
 
 
@@ -644,7 +766,7 @@ def test_odd_names_and_places(tmp_path):
     assert "walk, fast [old]" in told.stdout
     told = invoke("action", "predict", tmp_path / "m", folder / "walk, fast [old]-ann.csv")
     rows = list(csv.reader(io.StringIO(told.stdout)))
-    assert {len(row) for row in rows} == {4}
+    assert {len(row) for row in rows} == {5}
     assert {row[1] for row in rows[1:]} <= {"run", "walk, fast [old]"}
     refused = invoke("action", "learn", tmp_path / "m", folder / "run-ann.csv", "--epochs", -1)
     assert refused.exit_code == 2

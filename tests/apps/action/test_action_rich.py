@@ -1,0 +1,129 @@
+"""Rich features of windows, their feature graph, and the closed form that reads them."""
+
+import numpy as np
+import pytest
+import torch
+
+from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
+from evergraph.apps.action.recording import Layout, generate
+from evergraph.apps.action.rich import (
+    LAGS,
+    RichFeatures,
+    correlations,
+    graph,
+    moments,
+    spectrum,
+    unit_power,
+)
+from evergraph.apps.action.windows import as_batch, cut
+from evergraph.feature_graph.equations import normalize, sgnroot
+
+RICH = RecognizerConfig(model="rich-graph", length=20, stride=10)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return generate(sensors=3, channels=4, activities=3, subjects=3, trials=1, seconds=12)
+
+
+@pytest.fixture
+def y():
+    return torch.randn(2, 3, 4, 30, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_graph_is_the_plain_loop(y):
+    unit, found = unit_power(y), []
+    for lag in LAGS:
+        for s in range(3):
+            mean = sum(unit[0, u] for u in range(3) if u != s) / 2
+            table = torch.zeros(4, 4)
+            for t in range(30 - lag):
+                table += torch.outer(unit[0, s, :, t], mean[:, t + lag]) / (30 - lag)
+            adjacency = normalize(sgnroot(table + table.T))
+            found += [adjacency[i, j] for i in range(4) for j in range(i, 4)]
+    assert torch.allclose(graph(y)[0], torch.stack(found), atol=1e-5)
+
+
+def test_correlations_are_the_plain_loop(y):
+    unit = unit_power(y)[0]
+    expected = [
+        np.mean([float(unit[a, c, t] * unit[b, c, t + lag]) for t in range(30 - lag)])
+        for lag in LAGS
+        for pairs in ([((0, 1), (0, 2), (1, 2))] + ([((1, 0), (2, 0), (2, 1))] if lag else []))
+        for c in range(4)
+        for a, b in pairs
+    ]
+    assert np.allclose(correlations(y)[0].numpy(), expected, atol=1e-5)
+
+
+def test_moments_and_bands_of_a_wave():
+    time = torch.arange(50) / 25
+    wave = 3 + torch.sin(2 * torch.pi * 2 * time)  # 2 Hz of at most 12.5
+    mean, deviation, low, middle, high = moments(wave[None])[0].tolist()
+    assert (mean, middle) == (pytest.approx(3, abs=0.01), pytest.approx(3, abs=0.1))
+    assert deviation == pytest.approx(0.5**0.5, abs=0.01)
+    assert low < middle < high
+    assert int(spectrum(wave[None])[0, :6].argmax()) == 2  # 0.12 to 0.2 of half the rate
+
+
+@pytest.mark.parametrize("sensors", [1, 2])
+@pytest.mark.parametrize("features", [2, 5, 25])
+def test_windows_and_layouts_of_any_size(sensors, features):
+    layout = Layout(("a", "b")[:sensors], ("acc_x", "acc_y", "acc_z", "light"), 25.0)
+    encoder = RichFeatures(layout, features)
+    x = torch.randn(6, 2 * sensors, 4, features)
+    encoder.update(x)
+    found = encoder(x)
+    assert found.shape == (6, 1, len(encoder.weight) + 1)
+    assert torch.isfinite(found).all()
+    flat = encoder(torch.zeros(1, 2 * sensors, 4, features))
+    assert torch.isfinite(flat).all()
+
+
+def test_order_does_not_matter_and_forgetting_is_exact(data):
+    windows = cut(data.recordings, data.activities, 20, 10)
+
+    def learned(order):
+        recognizer = Recognizer(data.layout, data.activities, RICH)
+        recognizer.learner.model.encoder.update(windows.x)
+        for part in order.split(40):
+            recognizer.learner.observe(windows.batch(part))
+        return recognizer
+
+    every = torch.arange(len(windows))
+    first = learned(every).learner.method
+    mixed = learned(torch.randperm(len(windows), generator=torch.Generator().manual_seed(0)))
+    assert mixed.learner.method.sums.digest() == first.sums.digest()
+    known = learned(every[:60]).learner.method.sums.digest()
+    more = learned(every[:90])
+    more.learner.method.forget(more.learner, windows.batch(every[60:90]))
+    assert more.learner.method.sums.digest() == known
+
+
+def test_a_recognizer_learns_saves_loads_and_learns_more(data, tmp_path):
+    first = [r for r in data.recordings if r.activity != data.activities[2]]
+    recognizer = Recognizer(data.layout, config=RICH)
+    recognizer.learn(first)
+    recognizer.save(tmp_path)
+    loaded = Recognizer.load(tmp_path)
+    windows = cut(first, data.activities, 20, 10)
+    assert torch.equal(loaded.probabilities(windows.x), recognizer.probabilities(windows.x))
+    new = [r for r in data.recordings if r.activity == data.activities[2]]
+    lesson = loaded.learn(new)
+    assert lesson.before.windows == len(windows)
+    assert loaded.evaluate(data.recordings).accuracy > 0.95
+    with pytest.raises(ValueError, match="set once, by the first recordings"):
+        loaded.learn(new, rescale=True)
+    assert loaded.evaluate(data.recordings).accuracy > 0.95  # left as it was
+
+
+def test_two_encoders_never_share_an_embedding(data):
+    windows = cut(data.recordings, data.activities, 20, 10)
+    batch = as_batch(windows.x, windows.target)
+    outputs = []
+    for scale in (windows.x, 3 * windows.x):
+        recognizer = Recognizer(data.layout, data.activities, RICH)
+        recognizer.learner.model.encoder.update(scale)
+        recognizer.learner.observe(batch)
+        outputs.append(recognizer.learner.method.sums.digest())
+    assert outputs[0] != outputs[1]
