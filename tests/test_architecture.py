@@ -55,9 +55,9 @@ ORDER = {
     "feature_graph/compiled": [
         ["twins", "fixed_point", "vector"],
         ["support"],
-        ["collect", "mixing", "readout", "lanes", "activation"],
+        ["collect", "mixing", "lanes", "activation"],
         ["norm", "embedding"],
-        ["broadcast"],
+        ["readout", "broadcast"],
         ["network"],
     ],
     "nn": [
