@@ -23,6 +23,7 @@ from evergraph.cli.console import (
     written,
 )
 from evergraph.cli.curves import Point, Target, curves, nowhere
+from evergraph.cli.engines import Address, EngineName, compared, runner
 from evergraph.cli.run_output import run_figure, run_table
 from evergraph.cli.settings import Set, SettingsFile, given_settings
 from evergraph.evaluate.evidence import provenance
@@ -184,6 +185,8 @@ def compare(
     pairs: Set = None,
     settings: SettingsFile = None,
     threads: Threads = 1,
+    engine: EngineName = "local",
+    address: Address = None,
     data_root: DataRoot = None,
     out: Out = None,
     figure: Annotated[Path | None, written("Draw the curves of all runs to this file.")] = None,
@@ -192,14 +195,15 @@ def compare(
     """Run the given models with the given methods on the same stream, and print one table.
 
     By default FGN with seven methods; models and methods are those of `evergraph run`. Settings
-    that are given count for all of them.
+    that are given count for all of them. What --out has already with the same settings and seeds
+    is not run again.
     """
     from evergraph.evaluate.config import Config
 
     evidence = provenance()
     use_threads(threads)
-    results = []
     with complaints(), progress(as_json) as shown:
+        configs = []
         for model, method in _pairs(runs, models, methods):
             order = "regular" if method == "regular" else scenario
             config = Config(
@@ -214,7 +218,10 @@ def compare(
             )
             data, config = load_or_generate(config, data_root, shown, as_json)
             dataset = config.dataset  # another one, if the first cannot be had
-            results.append(follow_run(config, seeds, data, shown))
+            configs.append(config)
+        run = runner(engine, address)
+        one = None if engine == "ray" else lambda c: follow_run(c, seeds, data, shown)
+        results = compared(configs, seeds, data, run, one, shown, out, evidence)
     publish({**evidence, "results": results}, as_json, out, lambda: run_table(results))
     if figure is not None:
         with complaints():
