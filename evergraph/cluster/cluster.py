@@ -64,6 +64,17 @@ class Cluster:
 
     Attributes:
         clock: wall-clock seconds by step: `load`, `follow` (the first `messages` included), `sums`.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from evergraph.cluster.engine import LocalEngine
+        >>> place = TemporaryDirectory()
+        >>> nodes = {"id": range(60), "age": [20, 50] * 30, "label": ["young", "old"] * 30}
+        >>> cluster = Cluster.train(place.name + "/cluster", nodes, engine=LocalEngine)  # not Ray
+        >>> cluster.predict_one({"id": "ann", "age": 49})
+        'old'
+        >>> cluster.close()
+        >>> place.cleanup()
     """
 
     def __init__(self, path: Path, plan: Plan, engine: Engine) -> None:
