@@ -406,7 +406,7 @@ def main(
     with complaints():
         recordings = load(data or dsads(data_root))
         assert out is not None
-        saved: dict[str, Any] = {"schema": SCHEMA, "trials": [], "rows": [], "done": []}
+        saved: dict[str, Any] = {"schema": SCHEMA, "trials": [], "cells": [], "done": []}
         if out.exists():
             saved = json.loads(out.read_text())
         plan = [f"fixed {n}" for n in range(PAIRS)]
@@ -423,21 +423,21 @@ def main(
             if kind == "search":
                 trials += search_piece(recordings, (int(words[0]), int(words[1])))
             elif kind == "fixed":
-                saved["rows"] += fixed_piece(recordings, int(words[0]))
+                saved["cells"] += fixed_piece(recordings, int(words[0]))
             elif kind == "people":
-                saved["rows"] += people_piece(recordings, int(words[0]), trials)
+                saved["cells"] += people_piece(recordings, int(words[0]), trials)
             elif kind == "ablation":
-                saved["rows"] += ablation_piece(recordings, int(words[0]), trials)
+                saved["cells"] += ablation_piece(recordings, int(words[0]), trials)
             elif kind == "time":
-                saved["rows"] += time_piece(recordings, trials)
+                saved["cells"] += time_piece(recordings, trials)
             else:
-                saved["rows"].append(drawn_piece(recordings, int(kind), int(words[0]), words[1]))
+                saved["cells"].append(drawn_piece(recordings, int(kind), int(words[0]), words[1]))
             saved["done"].append(piece)
-            found = summary(saved["rows"])
+            found = summary(saved["cells"])
             config = {"windows": asdict(Config()), "seeds": seeds, "draws": DRAWS}
             write({**saved, "config": config, "summary": found, **evidence}, out)
             typer.echo(piece)
-    text = document(summary(saved["rows"]))
+    text = document(summary(saved["cells"]))
     out.with_suffix(".md").write_text(text)
     typer.echo(text)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,7 +68,8 @@ def compared(
     for place, found in run(one, [configs[at] for at in todo]):
         known[todo[place]] = found
         if out is not None:
-            write({**evidence, "results": [known[at] for at in sorted(known)]}, out)
+            with suppress(OSError):  # it is tried again with all of them, and an error then
+                write({**evidence, "results": [known[at] for at in sorted(known)]}, out)
         words = f"{found['config']['model']}, {found['config']['method']}"
         shown.update(task, advance=1, description=words)
     return [known[at] for at in range(len(configs))]

@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from evergraph.cli.console import table_of
-from evergraph.evaluate.figures import curves
 
 
 def run_table(results: list[dict[str, Any]]) -> Table:
@@ -55,6 +54,8 @@ def name_of(result: dict[str, Any]) -> str:
 
 def run_figure(results: list[dict[str, Any]], path: Path) -> None:
     """The mean curve of each run over the stream; regular learning as a level, the bound."""
+    from evergraph.evaluate.figures import curves
+
     lines, levels = {}, {}
     for result in results:
         name = name_of(result)

@@ -18,6 +18,7 @@ from evergraph.extras import require
 from evergraph.model.folder import Settings
 
 PATIENCE = 180  # seconds until a shard must have come back
+LOOPBACK = "127.0.0.1"  # where a cluster that is begun here listens
 AHEAD = 4  # loads that are on their way to a shard at a time
 
 
@@ -221,7 +222,7 @@ def connect(address: str | None, processes: int, memory: int) -> tuple[Any, bool
         else:
             ray.init(
                 num_cpus=processes, object_store_memory=memory, include_dashboard=False,
-                log_to_driver=False, logging_level="ERROR",
+                log_to_driver=False, logging_level="ERROR", _node_ip_address=LOOPBACK,
             )  # fmt: skip
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = "on this machine" if address is None else f"at {address}"

@@ -64,8 +64,7 @@ class Plan:
             values = json.loads((path / ABOUT).read_text())
             if values["version"] != VERSION:
                 raise ValueError(f"version {VERSION} is known, got {values['version']}")
-            given = values["settings"]
-            settings = Settings(**{**given, "linear": tuple(given["linear"])})
+            settings = Settings.from_mapping(values["settings"])
             return cls(values["shards"], settings, values["ready"])
         except OSError as error:
             raise ValueError(

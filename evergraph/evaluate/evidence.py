@@ -8,12 +8,14 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("evergraph", "torch", "torch_geometric", "numpy", "numba")
+from evergraph import __version__
+
+PACKAGES = ("torch", "torch_geometric", "numpy", "numba")
 
 
 def provenance() -> dict[str, object]:
     """The commit and the versions that made a result."""
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "evergraph": __version__}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):  # some are optional
             versions[name] = version(name)

@@ -85,10 +85,11 @@ def planes(x: Features, neighbors: Neighbors, items: int, hops: int) -> Rows:
     else:
         flat = x.flatten(0, -3)
         means = neighborhood_mean(neighbors, len(flat), hops)
+        wide = flat.shape[1:].numel()
         parts = [
-            sparse.csr_array(_numbers(p).reshape(len(p), -1)) for p in (flat, *means.unbind(1))
+            sparse.csr_array(_numbers(p).reshape(len(p), wide)) for p in (flat, *means.unbind(1))
         ]
-    width = parts[0].shape[0] * parts[0].shape[1] // items
+    width = parts[0].shape[0] * parts[0].shape[1] // max(items, 1)
     found = [_whole(part.reshape((items, width)).tocsr()) for part in parts]
     return sparse.csr_array(sparse.hstack(found, format="csr"))
 

@@ -89,7 +89,7 @@ def split(data: Dataset, number: int) -> Split:
         >>> from evergraph.datasets import generate
         >>> drawn = split(generate(), 0)
         >>> len(drawn.data.train), len(drawn.test), len(drawn.validation)
-        (560, 801, 300)
+        (561, 799, 300)
     """
     labels = data.graph.labels
     assert labels is not None

@@ -205,7 +205,7 @@ def rich_network(layout: Layout, features: int, weights: dict[str, float] | None
     Example:
         >>> layout = Layout(("arm", "leg"), ("acc_x", "acc_y", "acc_z"), 25.0)
         >>> rich_network(layout, 25).encoder(torch.rand(3, 4, 3, 25)).shape
-        torch.Size([3, 1, 193])
+        torch.Size([3, 1, 197])
     """
     encoder = RichFeatures(layout, features, weights)
     width = len(encoder.weight) + 1
