@@ -625,7 +625,7 @@ def test_a_length_is_proposed_from_the_segments(tmp_path):
 
 def test_small_folders_are_trained_until_convergence():
     data = generate(
-        sensors=2, channels=3, activities=8, subjects=1, trials=5, seconds=3.0, noise=0.6
+        sensors=2, channels=3, activities=8, subjects=1, trials=5, seconds=3.0, noise=3.0
     )
     few, enough = (choose(data, RecognizerConfig(), ("fgn",), epochs) for epochs in (2, None))
     assert few.passes == 2
