@@ -89,7 +89,10 @@ def planes(x: Features, neighbors: Neighbors, items: int, hops: int) -> Rows:
         parts = [
             sparse.csr_array(_numbers(p).reshape(len(p), wide)) for p in (flat, *means.unbind(1))
         ]
-    width = parts[0].shape[0] * parts[0].shape[1] // max(items, 1)
+    if not items:  # a sub-graph has the rows of its nodes side by side, also if there is none
+        width = x.num_features if isinstance(x, SparseRows) else x.shape[1:].numel()
+        return sparse.csr_array((0, width * len(parts)))
+    width = parts[0].shape[0] * parts[0].shape[1] // items
     found = [_whole(part.reshape((items, width)).tocsr()) for part in parts]
     return sparse.csr_array(sparse.hstack(found, format="csr"))
 

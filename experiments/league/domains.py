@@ -152,7 +152,7 @@ def publish(cells: Sequence[Cell], folder: Path) -> None:
     """Write `league_domains.json` and its page."""
     rows = summarize(cells)
     commits = sorted({str(cell["commit"]) for cell in cells})
-    write({"schema": 1, "models": rows, "commits": commits}, folder / "league_domains.json")
+    write({"schema": 2, "cells": rows, "commits": commits}, folder / "league_domains.json")
     best = rows[0] if rows else None
     shown = []
     for row in rows:

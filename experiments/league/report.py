@@ -18,7 +18,7 @@ from experiments.cells import markdown
 from experiments.league.graphs import GRAPHS
 from experiments.league.models import MODELS, ORDERS
 
-SCHEMA = 1  # of results/league.json
+SCHEMA = 2  # of results/league.json
 OURS = "feature-graph kernel"  # whom the others are compared with
 Cell = dict[str, Any]
 Key = tuple[str, str, int]  # graph, model, split

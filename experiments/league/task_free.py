@@ -139,7 +139,7 @@ def publish(cells: Sequence[Cell], folder: Path) -> None:
                 "{:.1f} / {:.1f}".format(*means), f"{max(r['bytes'] for r in own) / 2**20:.2f}",
             ])  # fmt: skip
     commits = sorted({str(cell["commit"]) for cell in cells})
-    write({"schema": 1, "rows": rows, "commits": commits}, folder / "league_task_free.json")
+    write({"schema": 2, "cells": rows, "commits": commits}, folder / "league_task_free.json")
     note = (
         "A_AUC / FM in percent (FM: final minus best accuracy, mean over groups), means over "
         f"splits. Buffer {BUFFER} items, batches of {BATCH}, one pass. MB is the most that memory "

@@ -113,7 +113,7 @@ def publish(cells: Sequence[Cell], folder: Path) -> None:
         rows.append([*row, f"{100 * np.mean(found):.1f}" if found else ""])
     draws = {stream: len(numbers) for stream, numbers in common.items()}
     kept = [cell for cell in cells if cell["split"] in common[cell["stream"]]]
-    write({"schema": 1, "draws": draws, "cells": kept}, folder / "league_time.json")
+    write({"schema": 2, "draws": draws, "cells": kept}, folder / "league_time.json")
     note = (
         f"Prequential accuracy in percent over all steps but the first, {NODES:,} labelled nodes, "
         f"draws: {', '.join(f'{stream} {count}' for stream, count in draws.items())}; in brackets "

@@ -71,7 +71,7 @@ def test_domains_are_learned_in_all_orders(data, tmp_path, monkeypatch):
     options = ["--models", "ridge on m;GCN + replay", "--cells", path, "--results", tmp_path]
     call(domains.domains, "--splits", 1, *options)
     assert len(Lines(path).cells()) == 7 + 6
-    rows = json.loads((tmp_path / "league_domains.json").read_text())["models"]
+    rows = json.loads((tmp_path / "league_domains.json").read_text())["cells"]
     assert {row["model"] for row in rows} == {"ridge on m", "GCN + replay"}
     assert all(len(row["by_order"]) == 6 and row["accuracy"] > 0.4 for row in rows)
     assert "GCN + replay" in (tmp_path / "league_domains.md").read_text()
@@ -106,7 +106,7 @@ def test_streams_are_published(data, tmp_path, monkeypatch):
     options = ["--methods", "bare;ER", "--streams", "class", "--graphs", "cora,uai"]
     options += ["--cells", path, "--results", tmp_path, "--splits", "1"]
     call(task_free.task_free, *options)
-    found = json.loads((tmp_path / "league_task_free.json").read_text())["rows"]
+    found = json.loads((tmp_path / "league_task_free.json").read_text())["cells"]
     assert len(found) == 4
     by_method = {row["method"]: row["a_auc"][0] for row in found if row["graph"] == "cora"}
     assert by_method["ER"] > by_method["bare"]

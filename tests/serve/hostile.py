@@ -297,7 +297,7 @@ def attack(folder, count, seed=0):
     answers = {name: dict(sorted((part + warm.answers[name]).items()))
                for name, part in made.answers.items()}  # fmt: skip
     return {
-        "requests": count, "seconds": lasted, "answers": answers, "before": sizes[0],
+        "requests": count, "seconds": lasted, "cells": answers, "before": sizes[0],
         "after": sizes[1], "failures": wrong,
     }  # fmt: skip
 
@@ -319,7 +319,7 @@ def sizes_of(process):
 def main(count, out):
     from evergraph.evaluate.evidence import provenance
 
-    evidence = provenance()
+    evidence = {"schema": 2, **provenance()}
     with tempfile.TemporaryDirectory() as name:
         found = attack(Path(name) / "attack", count)
     config = {"clients": CLIENTS, "limits": LIMITS}

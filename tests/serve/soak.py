@@ -134,11 +134,15 @@ def verdict(rows):
 def main(count, out):
     from evergraph.evaluate.evidence import provenance
 
-    result = {**provenance(), "config": {"events": count, "window": WINDOW, "bulk": BULK}}
+    result = {
+        "schema": 2,
+        **provenance(),
+        "config": {"events": count, "window": WINDOW, "bulk": BULK},
+    }
 
     def note(rows, **more):
         if out is not None:
-            out.write_text(json.dumps({**result, "tenths": rows, **more}, indent=1) + "\n")
+            out.write_text(json.dumps({**result, "cells": rows, **more}, indent=1) + "\n")
 
     with tempfile.TemporaryDirectory() as name:
         rows, wrong = soak(Path(name) / "soak", count, note=note)

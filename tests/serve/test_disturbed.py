@@ -22,7 +22,7 @@ def test_a_full_disk_refuses_events_and_loses_none(tmp_path):
 def test_a_hostile_client_is_refused_with_reasons_and_changes_nothing(tmp_path):
     found = hostile.attack(tmp_path / "attack", 400)
     assert found["failures"] == []
-    assert all(found["answers"][kind.__name__] for kind in hostile.KINDS)
+    assert all(found["cells"][kind.__name__] for kind in hostile.KINDS)
 
 
 def test_a_soak_reports_every_tenth(tmp_path):
