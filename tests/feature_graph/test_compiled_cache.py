@@ -60,3 +60,12 @@ def test_loops_from_disk_give_the_bits_of_those_just_compiled(tmp_path):
     found = [subprocess.check_output(command, env=place, text=True) for _ in range(3)]
     assert len(set(found)) == 1
     assert any(tmp_path.rglob("*.nbc"))
+
+
+@pytest.mark.slow
+def test_no_sum_depends_on_where_arrays_lie(tmp_path):
+    place = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}  # loops from disk have no LLVM code
+    script = Path(__file__).parent / "address_checks.py"
+    out = subprocess.check_output([sys.executable, str(script)], env=place, text=True)
+    assert int(out.rsplit("LOOKED AT", 1)[1]) > 100
+    assert "FOUND" not in out

@@ -146,6 +146,7 @@ def mix_backward(q, weight, gp, gq, gw):
                     inner0, inner1 = q.dtype.type(0), q.dtype.type(0)
                     for i in range(target.shape[0]):
                         target[i] += w0 * g0[i] + w1 * g1[i]
+                    for i in range(target.shape[0]):
                         inner0 += source[i] * g0[i]
                         inner1 += source[i] * g1[i]
                     gw[c, d] += inner0
@@ -154,5 +155,6 @@ def mix_backward(q, weight, gp, gq, gw):
                     w, given, inner = weight[c, d], gp[b, d, part], q.dtype.type(0)
                     for i in range(target.shape[0]):
                         target[i] += w * given[i]
+                    for i in range(target.shape[0]):
                         inner += source[i] * given[i]
                     gw[c, d] += inner

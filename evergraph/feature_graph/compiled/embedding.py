@@ -173,12 +173,14 @@ def _propagate(x, m, k, normalization, half, work, out):
     size = m.shape[0]
     degree, z, left, right = work[0, :size], work[1, :size], work[2, :size], work[3, :size]
     inner, outer, at = x.dtype.type(0), x.dtype.type(0), 0
+    degree[:k] = 0
     for i in range(k):
         inner += np.sqrt(np.abs(x[i]))
-        degree[i] = 0
     for j in range(k, size):
         out[j] = _root(m[j])
+    for j in range(k, size):
         outer += np.abs(out[j])
+    for j in range(k, size):
         degree[j] = np.abs(out[j]) * inner
     for i in range(k):
         xi, mi, total = x[i], m[i], x.dtype.type(0)
@@ -188,20 +190,23 @@ def _propagate(x, m, k, normalization, half, work, out):
             v = np.sqrt(np.abs(a))
             row[j] = v if a >= 0 else -v
             sums[j] += v
-            total += v
+        for j in range(k - i):
+            total += np.abs(row[j])
         degree[i] += total - np.abs(row[0]) + np.sqrt(np.abs(xi)) * outer
         at += k - i
     _scales(degree, normalization, left, right)
     at, far = 0, x.dtype.type(0)
     for i in range(k):
         z[i] = x[i] * right[i]
-        far += _root(x[i]) * z[i]
         out[i] = 0
+    for i in range(k):
+        far += _root(x[i]) * z[i]
     for i in range(k):
         zi, total = z[i], x.dtype.type(0)
         row, zs, to = half[at : at + k - i], z[i:k], out[i:k]
         for j in range(1, k - i):
             total += row[j] * zs[j]
+        for j in range(1, k - i):
             to[j] += row[j] * zi
         out[i] += total + row[0] * zi
         at += k - i

@@ -125,9 +125,11 @@ def _roots(x, m, size, k, out):
     inner, outer = x.dtype.type(0), x.dtype.type(0)
     for i in range(k):
         out[i] = _root(x[i])
-        inner += np.abs(out[i]) * size[i]
     for j in range(k, m.shape[0]):
         out[j] = _root(m[j])
+    for i in range(k):
+        inner += np.abs(out[i]) * size[i]
+    for j in range(k, m.shape[0]):
         outer += np.abs(out[j]) * size[j]
     return inner, outer
 
@@ -152,8 +154,9 @@ def adjacency(x, m, size, ptr, width, offset, normalization, hat, degree):
                 for j in range(k):
                     a = xi * mb[j] + mi * xb[j]
                     v = np.sqrt(np.abs(a))
-                    total += v * sb[j]
                     row[j] = v if a >= 0 else -v
+                for j in range(k):
+                    total += np.abs(row[j]) * sb[j]
                 db[i] = total + np.abs(left[i]) * outer
             for j in range(k, n1 - n0):
                 db[j] = np.abs(left[j]) * inner
