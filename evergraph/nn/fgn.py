@@ -283,6 +283,9 @@ class FGN(nn.Module):
                 y = block(y, graph)
             absent = y.new_zeros(y.shape[-2])
         else:
+            if not len(self.blocks):  # a linear map of the nodes themselves
+                y = as_dense(y).to(next(self.parameters()).dtype)
+                absent = y.new_zeros(y.shape[-2])
             for number, block in enumerate(self.blocks):
                 if number:
                     graph = self.graph(y, around, layout, number)

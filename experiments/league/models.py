@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from experiments.league import peers
 from experiments.league.graphs import Split
 from experiments.league.peers import Settings
 from experiments.league.solvers import discriminant
-from experiments.league.views import Array, Seen
+from experiments.league.views import Array, Matrix, Seen, sparse_rows, unit
 
 Order = Literal["random", "class", "any"]
 Kind = Literal["closed form", "replay", "one pass", "regular"]
@@ -72,13 +72,13 @@ def _learner(
     seen: Seen,
     order: Order,
     candidates: Sequence[Settings],
-    batch_size: int = BATCH,
+    **options: Any,
 ) -> tuple[list[Array], int]:
     """A learner of the package on its stream, one run for each candidate."""
     out, kept = [], 0
+    how: dict[str, Any] = {"scenario": SCENARIOS.get(order, "data"), "batch_size": BATCH} | options
     for settings in candidates:
-        scenario = SCENARIOS.get(order, "data")
-        config = Config("league", scenario, model, method, batch_size=batch_size, settings=settings)
+        config = Config("league", model=model, method=method, settings=settings, **how)
         stream, learner = build(config, seen.split.data, seen.split.number)
         for batch in stream:
             learner.observe(batch)
@@ -96,6 +96,21 @@ def _kernel(**settings: bool) -> Model:
 
 def _replay(name: str, candidates: tuple[Settings, ...]) -> Model:
     return Model("replay", candidates, partial(_learner, name, "replay"))
+
+
+def _regular(name: str) -> Model:
+    """A network that sees all items as often as it likes: the bound of the replayed one."""
+    options: dict[str, Any] = {"scenario": "regular", "epochs": PASSES, "batch_size": 50}
+    return Model("regular", WIDE, partial(_learner, name, "finetune", **options))
+
+
+def _sgc(seen: Seen, order: Order, candidates: Sequence[Settings]) -> tuple[list[Array], int]:
+    """A linear classifier on two steps of smoothing, replayed: simple graph convolution."""
+    drawn, views = seen.split, seen.views
+    smoothed = sparse_rows(unit(Matrix(views.smooth @ views.smoothed))).to(torch.float32)
+    graph = replace(drawn.data.graph, features=smoothed)
+    fresh = Seen(views, replace(drawn, data=replace(drawn.data, graph=graph)))
+    return _learner("mlp", "replay", fresh, order, candidates)
 
 
 def _sgd(seen: Seen, order: Order, candidates: Sequence[Settings]) -> tuple[list[Array], int]:
@@ -131,6 +146,10 @@ RATES: tuple[Settings, ...] = (
 # The default, and the wider and faster network that gained most where it was tried by hand.
 WIDE: tuple[Settings, ...] = ({}, {"hidden": (256,), "lr": 0.1})
 FGN: tuple[Settings, ...] = ({}, {"gain": 0.1, "lr": 0.1})
+LINEAR: tuple[Settings, ...] = tuple(
+    {"hidden": (), "root": False, "dropout": 0.0, "lr": lr} for lr in (1.0, 10.0)
+)
+PASSES = 30  # of regular training
 NETWORKS = ("mlp", "gcn", "sage", "gat", "appnp")
 
 
@@ -171,6 +190,9 @@ MODELS: dict[str, Model] = {
     "SGD on x‖m": Model("one pass", RATES, _sgd),
     "FGN + replay": _replay("fgn", FGN),
     **{f"{name.upper()} + replay": _replay(name, WIDE) for name in NETWORKS},
+    "SGC + replay": Model("replay", LINEAR, _sgc),
+    "GCN, trained regularly": _regular("gcn"),
+    "SAGE, trained regularly": _regular("sage"),
 }
 
 

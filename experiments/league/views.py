@@ -113,8 +113,8 @@ class Seen:
 def propagated(x: Matrix, mean: Matrix) -> Matrix:
     """Âx of items with one mean each, as rows of unit length."""
     count = x.shape[0]
-    around = Neighbors(_sparse_rows(mean), torch.arange(count))
-    found = fixed_embedding(_sparse_rows(x), around, 1, ("propagated",))
+    around = Neighbors(sparse_rows(mean), torch.arange(count))
+    found = fixed_embedding(sparse_rows(x), around, 1, ("propagated",))
     assert isinstance(found, SparseRows)
     return _csr(found)
 
@@ -138,7 +138,8 @@ def _csr(rows: SparseRows) -> Matrix:
     return Matrix(parts, shape=(len(rows), rows.num_features))
 
 
-def _sparse_rows(matrix: Matrix) -> SparseRows:
+def sparse_rows(matrix: Matrix) -> SparseRows:
+    """The same rows as the package has them."""
     indptr, indices = (
         torch.from_numpy(a.astype(np.int64)) for a in (matrix.indptr, matrix.indices)
     )

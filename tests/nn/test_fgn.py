@@ -16,7 +16,7 @@ from evergraph.feature_graph import (
 )
 from evergraph.graph import Neighbors
 from evergraph.graph.neighbors import Linked
-from evergraph.nn import FGN
+from evergraph.nn import FGN, baseline
 
 TARGET = torch.tensor([0, 2, 1, 1])
 
@@ -511,3 +511,13 @@ def test_training_learns_something():
     x, neighbors, target = batch()
     accuracy = (model.eval()(as_batch(x, neighbors)).argmax(-1) == target).double().mean()
     assert accuracy > 0.9
+
+
+def test_a_network_without_layers_is_a_linear_map_of_sparse_and_dense_nodes():
+    torch.manual_seed(0)
+    x, neighbors = ragged_batch(dtype=torch.float32)
+    model = baseline("mlp", 7, 3, hidden=())
+    weight = model.head.weight.squeeze(1)
+    expected = x.squeeze(1) @ weight + model.head.bias
+    for batch in (as_batch(x, neighbors), as_batch(*as_sparse(x, neighbors))):
+        assert torch.allclose(model(batch), expected, atol=1e-6)
