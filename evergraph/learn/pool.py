@@ -18,9 +18,8 @@ Held = dict[str, Any]
 
 @dataclass(eq=False)
 class Contents:
-    """What a model held at some time: what was registered, its pool, copies of other buffers."""
+    """What a model held at some time: the numbers of its pool, and copies of other buffers."""
 
-    registered: list[Held]
     flat: np.ndarray[Any, Any]
     copied: list[tuple[Tensor, Tensor]]
 
@@ -43,6 +42,7 @@ class Pool:
             held for layer in self._layers for held in (layer._parameters, layer._buffers)
         ]
         self._buffers = self._held[1::2]
+        self._registered = [*map(dict.copy, self._held)]
         self._inside, self._tensors = _values(self._modules), _values(self._held)
         self._buffered = _values(self._buffers)
         names = chain.from_iterable(self._held)
@@ -79,11 +79,11 @@ class Pool:
     def contents(self) -> Contents:
         """All that a step may change, apart from large parameters."""
         copied = [(buffer, buffer.data.clone()) for buffer in self._copied]
-        return Contents([*map(dict.copy, self._held)], self._array.copy(), copied)
+        return Contents(self._array.copy(), copied)
 
     def put_back(self, contents: Contents) -> None:
         """Give the model back what it held."""
-        for held, before in zip(self._held, contents.registered, strict=True):
+        for held, before in zip(self._held, self._registered, strict=True):
             held.clear()  # of what has come since
             held.update(before)
         for tensor, part in zip(self._small, self._parts, strict=True):

@@ -61,19 +61,19 @@ def configuration(parts: Parts) -> dict[str, str]:
 def savepoint(parts: Parts, undo: Undo) -> Restore:
     """A function that puts everything back as it is now; `undo` gets what changes in place."""
     growing = layers_of(parts.model.head)
+    tensors: list[dict[str, Any]] = []
     if parts.method.trains:
-        undo.keep_model(parts.model)
+        undo.keep_model(parts.model)  # with what is registered in its layers
         undo.keep_noise(parts.generator)
     else:
         undo.keep_buffers(growing)
+        tensors = [held for layer in growing for held in (layer._parameters, layer._buffers)]
     task = {
         name: list(value) if type(value) is list else copy.copy(value)
         for name, value in parts.task.state().items()
     }
     plain = (parts, parts.optimizer, parts.intake, parts.intake.gate, *growing)
     attributes = [*map(vars, plain)]
-    tensors: list[dict[str, Any]] = [layer._parameters for layer in growing]
-    tensors += [layer._buffers for layer in growing]
     values, registered = [*map(dict.copy, attributes)], [*map(dict.copy, tensors)]
     method = parts.method.savepoint()
     memory = None if parts.memory is None else parts.memory.savepoint()

@@ -20,7 +20,6 @@ from evergraph.learn.pool import Contents, Pool
 Restore = Callable[[], None]
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
-LARGE = 1 << 18  # numbers of a tensor from which on its sum is faster to check
 WHOLE = {bool, int, float, str, tuple, type(None), Tensor, np.ndarray}  # that are only replaced
 
 
@@ -51,7 +50,6 @@ class Undo:
 
     def __init__(self) -> None:
         self._whole: dict[str, tuple[Tensor, Tensor]] = {}  # a tensor, and its memory before
-        self._flag, self._one = torch.zeros(()), torch.ones(())
         self._pool: Pool | None = None
         self.begin()
 
@@ -133,31 +131,11 @@ class Undo:
             named += pool.others()
             together = [pool.flat]
         tensors = [*together, *(tensor for _, tensor in named)]
-        if not tensors or self._are_finite(tensors):
-            return None
+        if all(isfinite(tensor.sum().item()) for tensor in tensors):
+            return None  # no sum with NaN or infinity in it is finite; others may overflow
         if self._model is not None:
             named += pool.changed(contents)
         return next((name for name, tensor in named if not bool(tensor.isfinite().all())), None)
-
-    def _are_finite(self, tensors: list[Tensor]) -> bool:
-        """Whether all numbers are finite, and the sums of large tensors too."""
-        flag, one = self._flag, self._one
-        if not tensors[0].is_cpu:
-            flag, one = flag.to(tensors[0].device), one.to(tensors[0].device)
-        small, total = [], 0.0
-        for tensor in tensors:
-            if tensor.numel() < LARGE:
-                small.append(tensor)
-            else:
-                total += tensor.sum().item()
-        try:  # multiplies by 1 and looks at every number on the way: one call for all of them
-            torch._amp_foreach_non_finite_check_and_unscale_(small, flag, one)
-        except RuntimeError:  # one that cannot be written to, such as an expanded buffer
-            flag.fill_(1)
-        if not flag.item() and isfinite(total):
-            return True
-        flag.zero_()
-        return False
 
 
 def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:

@@ -8,7 +8,6 @@ batches may differ in their last bits. Sums must therefore stand in loops that w
 from __future__ import annotations
 
 import re
-import sys
 from collections import deque
 from importlib import import_module
 from pathlib import Path
