@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,16 +14,25 @@ from typer import Option
 from evergraph.cli.console import write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.progress import Progress
 
     from evergraph.evaluate.config import Config
     from evergraph.evaluate.search import Runner
     from evergraph.graph.dataset import Dataset
+    from evergraph.learn.ranks import Ranks
 
 EngineName = Annotated[
     str, Option(help="`local`, or `ray`: many processes or machines (see docs/scale.md).")
+]
+RankCount = Annotated[
+    int | None,
+    Option(
+        min=1,
+        help="Of --engine ray: processes that learn one network, each its part of every batch. "
+        "torchrun -m evergraph run starts them too.",
+    ),
 ]
 Address = Annotated[str | None, Option(help="Of --engine ray: a cluster; default: this machine.")]
 
@@ -39,6 +48,56 @@ def runner(engine: str, address: str | None, processes: int | None = None) -> Ru
     from evergraph.cluster.tasks import on_ray
 
     return partial(on_ray, address=address, processes=processes or os.cpu_count() or 1)
+
+
+def check_ranks(engine: str, ranks: int | None) -> None:
+    """Refuse a number of ranks that nobody would start."""
+    from evergraph.checks import check_one_of
+
+    check_one_of("the engine", engine, ("local", "ray"))
+    if ranks is not None and engine != "ray":
+        raise ValueError(
+            f"--ranks needs --engine ray, got {engine!r}; or start them with torchrun "
+            f"--nproc-per-node {ranks} -m evergraph run"
+        )
+
+
+@contextmanager
+def launched() -> Iterator[Ranks]:
+    """The ranks that torchrun has started, or this process alone."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        from evergraph.learn.ranks import ALONE
+
+        yield ALONE
+        return
+    from evergraph.cluster.launch import by_torchrun
+
+    with by_torchrun() as ranks:
+        yield ranks
+
+
+def learned_on_ray(
+    config: Config,
+    seeds: int,
+    data: Dataset,
+    ranks: int,
+    address: str | None,
+    checkpoint: Path | None,
+    **files: Any,
+) -> dict[str, Any]:
+    """The result of a run on several ranks."""
+    from evergraph.cluster.launch import on_ranks
+
+    files["checkpoint"] = None if checkpoint is None else checkpoint.resolve()
+    return on_ranks(partial(_run_on, config, tuple(range(seeds)), data, files), ranks, address)
+
+
+def _run_on(
+    config: Config, seeds: tuple[int, ...], data: Dataset, files: dict[str, Any], ranks: Ranks
+) -> dict[str, Any]:
+    from evergraph.evaluate.config import run_config
+
+    return run_config(config, seeds, data, ranks=ranks, **files)
 
 
 def compared(

@@ -23,7 +23,16 @@ from evergraph.cli.console import (
     written,
 )
 from evergraph.cli.curves import Point, Target, curves, nowhere
-from evergraph.cli.engines import Address, EngineName, compared, runner
+from evergraph.cli.engines import (
+    Address,
+    EngineName,
+    RankCount,
+    check_ranks,
+    compared,
+    launched,
+    learned_on_ray,
+    runner,
+)
 from evergraph.cli.run_output import run_figure, run_table
 from evergraph.cli.settings import Set, SettingsFile, given_settings
 from evergraph.evaluate.evidence import provenance
@@ -103,6 +112,9 @@ def run(
     every: Annotated[float, Option(help="Seconds between checkpoints.")] = 10.0,
     resume: Annotated[bool, Option(help="Continue from --checkpoint.")] = False,
     threads: Threads = 1,
+    engine: EngineName = "local",
+    ranks: RankCount = None,
+    address: Address = None,
     curves_to: Target = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
@@ -111,7 +123,8 @@ def run(
 
     By default class-incremental Cora with a feature graph network and the paper's replay. Prints
     a table; --out gets result.json, learning_curve.png and accuracy_matrix.png. A run with
-    --checkpoint that was killed resumes with --resume and ends with the same numbers.
+    --checkpoint that was killed resumes with --resume and ends with the same numbers. With
+    --engine ray --ranks N, or under torchrun, N processes learn one network; see docs/scale.md.
     """
     from evergraph.evaluate.config import Config
     from evergraph.evaluate.protocols import recut
@@ -141,15 +154,27 @@ def run(
         )
         if resume and checkpoint is None:
             raise ValueError("--resume needs --checkpoint, the file to continue from")
-        with progress(as_json) as shown, signals() as stop, curves(curves_to) as point:
+        check_ranks(engine, ranks)
+        with (
+            launched() as here,
+            progress(as_json or not here.is_first) as shown,
+            signals() as stop,
+            curves(curves_to if here.is_first else None) as point,
+        ):
             data, config = load_or_generate(config, data_root, shown, as_json)
             order = _class_order(class_order, data.graph.class_names)
             config = replace(config, class_order=order)
             if protocol != "paper":
                 data, order = recut(data, config.classes_per_task, config.class_order)
                 config = replace(config, class_order=order)
-            files = {"checkpoint": checkpoint, "resume": resume, "every": every, "stop": stop}
-            result = follow_run(config, seeds, data, shown, point, **files)
+            files: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume, "every": every}
+            if engine == "ray":
+                result = learned_on_ray(config, seeds, data, ranks or 2, address, **files)
+            else:
+                files |= {"stop": stop, "ranks": here}
+                result = follow_run(config, seeds, data, shown, point, **files)
+    if not here.is_first:
+        return
     result = {**result, **evidence, "generated": data.generated}
     publish(result, as_json, out / "result.json", lambda: run_table([result]))
     if result["clipped"]:

@@ -122,12 +122,14 @@ class RayEngine:
         self.shards = len(folders)
         self._ray, self._began = connect(address, self.shards, memory)
         make = self._ray.remote(max_restarts=-1, max_task_retries=0, num_cpus=1)(Actor)
-        self._actors = [
-            make.remote(str(folder.resolve()), place, self.shards, settings)
-            for place, folder in enumerate(folders)
-        ]
+        self._actors: list[Any] = []
         self._tokens: list[str] = []
         try:
+            check_room(self._ray, self.shards, "shards")
+            self._actors = [
+                make.remote(str(folder.resolve()), place, self.shards, settings)
+                for place, folder in enumerate(folders)
+            ]
             self.revive()
             for found in self.each("about", [()] * self.shards):
                 if found["version"] != __version__:
@@ -233,6 +235,16 @@ def connect(address: str | None, processes: int, memory: int) -> tuple[Any, bool
             f"{room:,} bytes of shared memory"
         ) from error
     return ray, True
+
+
+def check_room(ray: Any, processes: int, what: str) -> None:
+    """Refuse more actors than a cluster has CPUs for: they would wait for ever."""
+    room = int(ray.cluster_resources().get("CPU", 0))
+    if room < processes:
+        raise ValueError(
+            f"{what} must be at most as many as the cluster of Ray has CPUs, got {processes} for "
+            f"{room}: ask for fewer, or add machines"
+        )
 
 
 Opener = Callable[[Sequence[Path], Settings], Engine]

@@ -22,6 +22,9 @@ from evergraph.learn.gate import Outliers
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import MEMORIES
 from evergraph.learn.methods import METHODS
+from evergraph.learn.parallel import ParallelLearner, part_of
+from evergraph.learn.ranks import ALONE, Ranks
+from evergraph.learn.shared import SharedReservoir
 from evergraph.learn.training import Training
 from evergraph.nn.baselines import KINDS, baseline
 from evergraph.nn.fgn import FGN
@@ -152,9 +155,13 @@ def run_config(
     seeds: tuple[int, ...],
     dataset: Dataset,
     report: Report = lambda number, seen, accuracy: None,
+    ranks: Ranks = ALONE,
     **files: Any,
 ) -> dict[str, Any]:
-    """Run a configuration on a data set, loaded before; `files` as `run` takes them."""
+    """Run a configuration on a data set, loaded before; `files` as `run` takes them.
+
+    On several `ranks`, all of them run it, each with its part of the items.
+    """
     for part in ("train", "test"):
         if not len(getattr(dataset, part)):
             raise ValueError(
@@ -163,7 +170,8 @@ def run_config(
             )
     config = config.sized(dataset)
     make, balanced = partial(_build, config, _rooted(config, dataset)), config.protocol != "paper"
-    return run(make, seeds, config.plain(), report=report, balanced=balanced, **files)
+    more = {"balanced": balanced, "ranks": ranks, **files}
+    return run(partial(make, ranks=ranks), seeds, config.plain(), report=report, **more)
 
 
 def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
@@ -171,9 +179,11 @@ def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learn
     return _build(config.sized(dataset), _rooted(config, dataset), seed)
 
 
-def _build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
+def _build(
+    config: Config, dataset: Dataset, seed: int, ranks: Ranks = ALONE
+) -> tuple[Continuum, Learner]:
     s = config.settings
-    learner = _learner(config, dataset.graph, seed)
+    learner = _learner(config, dataset.graph, seed, ranks)
     stream = node_continuum(
         dataset,
         scenario=config.scenario,
@@ -187,20 +197,26 @@ def _build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Lear
         pack=learner.intake.packing(),
         **_pick(s, ("hops", "cap", "diffusion")),
     )
-    return stream, learner
+    return part_of(stream, ranks), learner
 
 
-def _learner(config: Config, graph: Graph, seed: int) -> Learner:
+def _learner(config: Config, graph: Graph, seed: int, ranks: Ranks) -> Learner:
     s = config.settings
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = _model(config, graph)
     method = METHODS[config.method](**_pick(s, METHOD_SETTINGS))
+    names = () if config.method in CLOSED_FORMS else TRAINING_SETTINGS
+    training = Training(**_pick(s, names))
+    if ranks.size > 1:
+        check_one_of("memory_rule on several ranks", config.memory_rule, ("reservoir",))
+        shared = SharedReservoir(config.memory, seed, ranks) if method.needs_memory else None
+        return ParallelLearner(
+            model, method, shared, training, seed, outliers=config.outliers, ranks=ranks
+        )
     memory = None
     if method.needs_memory:
         memory = MEMORIES[config.memory_rule](config.memory, seed=seed)
-    names = () if config.method in CLOSED_FORMS else TRAINING_SETTINGS
-    training = Training(**_pick(s, names))
     return Learner(model, method, memory, training, seed, outliers=config.outliers)
 
 

@@ -16,6 +16,8 @@ from torch import Tensor
 from evergraph.evaluate.metrics import average_accuracy, average_forgetting, maximum_forgetting
 from evergraph.learn.checkpoint import locked, read_checkpoint, require_same
 from evergraph.learn.learner import Learner
+from evergraph.learn.ranks import ALONE, Ranks
+from evergraph.stream.batch import Batch
 from evergraph.stream.continuum import Continuum
 
 SCHEMA = 2  # of the JSON that `run` returns; docs/results.md describes it
@@ -92,6 +94,7 @@ def run(
     scorer: Scorer = by_class,
     balanced: bool = False,
     stop: Callable[[], bool] = lambda: False,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Run all seeds and summarize them.
 
@@ -107,8 +110,10 @@ def run(
         scorer: see `Scorer`.
         stop: asked after every batch; if it says so, the state is saved and `Stopped` is raised.
         balanced: whether entries of the accuracy matrix are means over classes, as CGLB counts.
+        ranks: who runs the same, each with a part of the items; all get the same result. Measures
+            are then means over items, as accuracy is.
     """
-    with nullcontext() if checkpoint is None else locked(checkpoint):
+    with locked(checkpoint) if checkpoint is not None and ranks.is_first else nullcontext():
         about = {"config": dict(config), "seeds": [*seeds]}
         pending = _pending(checkpoint, resume, about)
         records = [Record(**old) for old in pending["records"]] if pending else []
@@ -120,14 +125,15 @@ def run(
                 record = Record(**learner.load(checkpoint)["current"])
                 pending = None
             extra = {**about, "records": [*map(asdict, records)]}
-            saved = time.monotonic()
-            for seen in _one_pass(stream, learner, record, scorer, balanced):
+            saved = ranks.now()
+            for seen in _one_pass(stream, learner, record, scorer, balanced, ranks):
                 report(number, seen, record.curve[-1][1] if record.curve else float("nan"))
-                asked = stop()
-                late = time.monotonic() - saved >= every or learner.position == len(stream)
+                told = ranks.gather((stop(), time.monotonic()))  # one clock is that of all
+                asked = any(wish for wish, _ in told)
+                late = told[0][1] - saved >= every or learner.position == len(stream)
                 if checkpoint is not None and (asked or late):
                     learner.save(checkpoint, {**extra, "current": asdict(record)})
-                    saved = time.monotonic()
+                    saved = ranks.now()
                 if asked:
                     raise Stopped(f"stopped after {seen} items of seed {seeds[number]}")
             records.append(record)
@@ -151,7 +157,12 @@ def _pending(
 
 
 def _one_pass(
-    stream: Continuum, learner: Learner, record: Record, scorer: Scorer, balanced: bool
+    stream: Continuum,
+    learner: Learner,
+    record: Record,
+    scorer: Scorer,
+    balanced: bool,
+    ranks: Ranks,
 ) -> Iterator[int]:
     """One pass over a stream from where the learner stands; yields the items seen so far."""
     schedule = stream.schedule
@@ -163,9 +174,9 @@ def _one_pass(
         position = learner.position
         start = time.perf_counter()
         if position and learner.classes and first and not lazy:
-            known = batch.target >= 0
-            record.prequential[0] += int((learner.predict(batch) == batch.target)[known].sum())
-            record.prequential[1] += int(known.sum())
+            for correct, known in ranks.gather(_correct(learner, batch)):
+                record.prequential[0] += correct
+                record.prequential[1] += known
         middle, cpu = time.perf_counter(), time.process_time()
         learner.observe(batch)
         after = time.perf_counter()
@@ -173,7 +184,8 @@ def _one_pass(
         seen += len(schedule.batches[position])
         ends = schedule.ends_task(position)
         if ends or (not lazy and (position + 1) % step == 0):
-            tested = [scorer(learner, stream, g, position + 1) for g in stream.test_groups]
+            own = [scorer(learner, stream, g, position + 1) for g in stream.test_groups]
+            tested = [_joined(parts) for parts in zip(*ranks.gather(own), strict=True)]
             _note(record, tested, seen, ends, balanced)
         record.learn_seconds += after - middle
         record.test_seconds += middle - start + time.perf_counter() - after
@@ -181,6 +193,28 @@ def _one_pass(
         record.memory_bytes = max(record.memory_bytes, kept)
         record.clipped = learner.intake.gate.clipped
         yield seen
+
+
+def _correct(learner: Learner, batch: Batch) -> tuple[int, int]:
+    """How many labels of a batch are predicted, and how many are known."""
+    if not len(batch):
+        return 0, 0
+    known = batch.target >= 0
+    return int((learner.predict(batch) == batch.target)[known].sum()), int(known.sum())
+
+
+def _joined(parts: Sequence[Scores]) -> Scores:
+    """Scores of several parts of the test items: the mean of each label over its items."""
+    if len(parts) == 1:
+        return parts[0]
+    sizes = {label: 0 for part in parts for label in part}
+    for part in parts:
+        for label, (_, size) in part.items():
+            sizes[label] += size
+    return {
+        label: (sum(p[label][0] * p[label][1] for p in parts if label in p) / size, size)
+        for label, size in sorted(sizes.items(), key=lambda pair: (len(pair[0]), pair[0]))
+    }
 
 
 def _note(record: Record, tested: Sequence[Scores], seen: int, ends: bool, balanced: bool) -> None:

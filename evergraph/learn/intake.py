@@ -90,7 +90,9 @@ class Intake:
 
     def admit(self, batch: Batch) -> Batch:
         """The batch as it is learned: without outliers."""
-        self.width, self.sparse = self._fixed(batch), isinstance(batch.x, SparseRows)
+        if not len(batch):  # another rank has the items
+            return batch
+        self.width, self.sparse = self.layout(batch)
         features = _features(batch)
         columns = tuple(_columns(part) for part in features)
         passed = self.gate(*columns)
@@ -117,6 +119,10 @@ class Intake:
         if sparse not in (None, True, False):
             raise ValueError(f"sparse must be true, false or null, got {sparse!r}")
         self.width, self.sparse = None if width is None else tuple(map(whole, width)), sparse
+
+    def layout(self, batch: Batch) -> tuple[tuple[int, ...], bool]:
+        """What the first batch sets for all: the shape of an item, whether rows are sparse."""
+        return self._fixed(batch), isinstance(batch.x, SparseRows)
 
     def _fixed(self, batch: Batch) -> tuple[int, ...]:
         """What no item may change: its shape, without the number of nodes if that may be any."""

@@ -49,6 +49,8 @@ class Method(Protocol):
             whatever the model asks for.
         trains: whether the network, or its random numbers, may change; if not, a transaction keeps
             its head only, which grows with the classes.
+        spreads: whether ranks may each have a part of a batch: it uses no more of the learner than
+            `memory.add`, `loss`, `descend` and `replay`; see `evergraph.learn.parallel`.
 
     Example:
         >>> from evergraph import FGN, Learner, Method, node_continuum
@@ -68,6 +70,7 @@ class Method(Protocol):
     lazy: ClassVar[bool] = False
     labels_only: ClassVar[bool] = False
     trains: ClassVar[bool] = True
+    spreads: ClassVar[bool] = False
 
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Learn from a new batch."""
@@ -210,12 +213,7 @@ class Learner:
         What can be known is checked first. Any exception, Ctrl-C included, puts everything back
         to the state before, bit by bit; so does a step that makes a number non-finite.
         """
-        self.intake.check_to_learn(batch)
-        self.task.check(batch)
-        batch = self.intake.condensed(batch)
-        if self.memory is not None:
-            self.memory.check(batch)
-        self.method.check(self, batch)
+        batch = self._checked(batch)
         if not self._writer.acquire(blocking=False):
             raise RuntimeError(
                 "another thread is learning with this learner; let one thread observe, others may "
@@ -226,6 +224,16 @@ class Learner:
                 self._attempt(lambda: self._learn(batch))
         finally:
             self._writer.release()
+
+    def _checked(self, batch: Batch) -> Batch:
+        """A batch that can be learned, as the model reads it; an error if it cannot."""
+        self.intake.check_to_learn(batch)
+        self.task.check(batch)
+        batch = self.intake.condensed(batch)
+        if self.memory is not None:
+            self.memory.check(batch)
+        self.method.check(self, batch)
+        return batch
 
     def _learn(self, batch: Batch) -> None:
         batch = self.intake.admit(batch)
@@ -394,7 +402,7 @@ class Learner:
         Everything is checked on a copy first: a checkpoint that cannot be used changes nothing.
         If it is damaged, the one before it is used, with a CheckpointWarning.
         """
-        tensors, values = read_checkpoint(path)
+        tensors, values = self._read(path)
         require_same(path, configuration(self), values.get("configuration", {}))
         try:
             extra = dict(values["extra"])
@@ -414,6 +422,9 @@ class Learner:
                 take(self, *before)
                 raise
         return extra
+
+    def _read(self, path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return read_checkpoint(path)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have a lock of their own and no snapshot."""

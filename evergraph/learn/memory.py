@@ -144,7 +144,7 @@ class Memory:
         vars(self._rule).update(copy.deepcopy(rule))
 
 
-class _Smallest:
+class Smallest:
     """Keep the items with the smallest random keys."""
 
     name: ClassVar[str] = "Reservoir"
@@ -154,6 +154,8 @@ class _Smallest:
         self.threshold = math.inf  # the smallest key that was ever evicted
 
     def add(self, slots: Slots, batch: Batch, rng: np.random.Generator) -> None:
+        """See `Rule`."""
+
         def evicted(_: int, key: float) -> None:
             self.threshold = key
 
@@ -185,7 +187,7 @@ def Reservoir(  # noqa: N802 - reads as the kind of memory it makes
         >>> memory.nbytes <= 10_000
         True
     """
-    return Memory(_Smallest(), capacity, capacity_bytes, seed)
+    return Memory(Smallest(), capacity, capacity_bytes, seed)
 
 
 class _SmallestOfEach:

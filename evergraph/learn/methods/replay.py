@@ -29,6 +29,8 @@ class Finetune(Method):
         tensor([2])
     """
 
+    spreads: ClassVar[bool] = True
+
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Learn from a new batch."""
         for _ in range(learner.training.steps):
@@ -54,6 +56,7 @@ class Replay(Method):
     """
 
     needs_memory: ClassVar[bool] = True
+    spreads: ClassVar[bool] = True
     store: bool = True
 
     def observe(self, learner: Learner, batch: Batch) -> None:
