@@ -104,9 +104,9 @@ ORDER = {
     "apps/action": [
         ["recording"],
         ["csv_stream", "outliers", "resample", "score", "windows"],
-        ["network", "sources"],
+        ["features", "network", "sources"],
         ["novelty", "rich"],
-        ["recognizer"],
+        ["recognizer", "search"],
         ["choice", "online"],
     ],
     "apps/matching": [

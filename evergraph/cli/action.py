@@ -111,13 +111,11 @@ def train(
             stride=stride or max(length // 2, 1), memory=memory, memory_bytes=memory_bytes,
             augment=augment, seed=seed,
         )  # fmt: skip
-        recognizer = Recognizer(training.layout, held.known, config)
         with locked(out / FILE):  # fails before the work if the folder cannot be written
             with _step(shown, "comparing models", stop) as report:
                 picked = choose(training, config, candidates(model), epochs, report)
-            if picked.model != config.model:
-                config = replace(config, model=picked.model)
-                recognizer = Recognizer(training.layout, held.known, config)
+            config = replace(config, model=picked.model, settings=picked.settings)
+            recognizer = Recognizer(training.layout, held.known, config)
             with _step(shown, "learning", stop) as report:
                 lesson = recognizer.learn(training.recordings, picked.passes, report=report)
             recognizer.calibration = picked.calibration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from evergraph.apps.action.network import network
 from evergraph.apps.action.novelty import Calibration, distance, summary
 from evergraph.apps.action.outliers import ChannelGate
 from evergraph.apps.action.recording import Layout, Recording
-from evergraph.apps.action.rich import CLOSED, STRENGTH, rich_network
+from evergraph.apps.action.rich import CLOSED, Settings, rich_network, turned
 from evergraph.apps.action.score import ALLOWED_LOSS, Lesson, Score, require_kept
 from evergraph.apps.action.windows import Windows, as_batch, check_windows, cut
 from evergraph.learn.checkpoint import CheckpointError, previous, read_generation
@@ -31,8 +31,6 @@ from evergraph.stream.schedule import Schedule, shuffled
 FILE = "recognizer.safetensors"
 CHUNK = 100
 CLOSED_BATCH = 1000  # windows that the closed form learns together
-MOST_BATCHES, FEWEST_PASSES = 2000, 20  # the longest training that looks for convergence
-PATIENCE = 60, 3  # batches and passes without a gain after which it has converged
 
 FORGED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
 """What comes out of a model folder whose content is not what `save` writes."""
@@ -54,12 +52,14 @@ class RecognizerConfig:
     lr: float = 2e-3
     averaging: float = 0.95
     augment: bool = False  # change training windows a little: helps with people not seen before
+    settings: Settings = field(default_factory=Settings)  # of the closed form
     seed: int = 0
 
 
 class Recognizer:
     """Learns activities from recordings and recognizes them; `activities` are known so far.
 
+    A window's task is the number of its person in `people`, which a closed form reads.
     `notes` say why the newest generation of a model folder could not be read, see `load`.
 
     Example:
@@ -84,11 +84,15 @@ class Recognizer:
         self.layout, self.config = layout, config
         self.activities = list(activities)
         features = config.length // 2
+        settings = config.settings.of(config.model)
+        self.people: list[str] = []
         self.learner = Learner(
-            rich_network(layout, features, CLOSED[config.model])
+            rich_network(layout, features, settings)
             if self.closed
             else network(config.model, layout, features, config.seed, config.augment),
-            Analytic("lda", STRENGTH, blocks=("x",)) if self.closed else Replay(),
+            Analytic("lda", settings.strength, blocks=("x",), between=settings.between)
+            if self.closed
+            else Replay(),
             Reservoir(config.memory, config.memory_bytes, seed=config.seed),
             Training(
                 optimizer="adam",
@@ -141,24 +145,28 @@ class Recognizer:
         self.layout.check(recordings)
         items = [] if self.learner.memory is None else self.learner.memory.items
         old = concatenate(items) if items else None
-        kept = copy.deepcopy((self.learner, self.gate)), self.activities
+        kept = copy.deepcopy((self.learner, self.gate)), self.activities, self.people
         try:
             recordings, clipped = self.gate(recordings, self.layout, outliers)
             windows = self._cut(recordings, activities)
             before = None if old is None else self._score(old)
             self.activities = activities
-            self._learn(windows, epochs, rescale, report, converged)
+            self.people = list(dict.fromkeys([*self.people, *(r.subject for r in recordings)]))
+            owner = torch.tensor([self.people.index(one.subject) for one in recordings])
+            person = owner[windows.source]
+            self._learn(windows, person, epochs, rescale, report, converged)
             after = None if old is None else self._score(old)
             if before is not None and after is not None and allowed_loss is not None:
                 require_kept(before, after, allowed_loss)
         except BaseException:
-            (self.learner, self.gate), self.activities = kept
+            (self.learner, self.gate), self.activities, self.people = kept
             raise
         return Lesson(windows.skipped, clipped, before, after)
 
     def _learn(
         self,
         windows: Windows,
+        person: Tensor,
         epochs: int | None,
         rescale: bool,
         report: Callable[[int, int], None],
@@ -178,42 +186,22 @@ class Recognizer:
         for done, (index, number) in enumerate(zip(order.batches, order.tasks, strict=True), 1):
             if not self.closed:  # memory takes every window once
                 self.learner.method = again if number else first
-            batch = windows.batch(index)
+            batch = replace(windows.batch(index), task=person[index])
             self.learner.observe(batch)
-            if self.closed and self.learner.memory is not None:  # what later lessons are tested on
-                self.learner.memory.add(batch)
+            if self.closed:
+                self._observe_turned(batch)
+                if self.learner.memory is not None:  # what later lessons are tested on
+                    self.learner.memory.add(batch)
             report(done, len(order))
             if done % each == 0 and converged(done // each):
                 break
         self.learner.method = first
 
-    def train(
-        self,
-        recordings: Sequence[Recording],
-        validation: Sequence[Recording],
-        epochs: int | None = None,
-        report: Callable[[int, int], None] = lambda done, total: None,
-    ) -> int:
-        """Learn until held-back recordings are recognized no better; returns the best passes.
-
-        With `epochs` it makes so many passes. Otherwise it stops when accuracy on `validation` has
-        not grown for `PATIENCE`. The recognizer is then that of the last pass.
-        """
-        each = -(-len(self._cut(recordings, self.activities)) // self.config.batch_size)
-        best: list[tuple[float, int]] = [(-1.0, 0)]
-
-        def converged(passes: int) -> bool:
-            accuracy = self.evaluate(validation).accuracy
-            best[0] = max(best[0], (accuracy, passes), key=lambda one: one[0])
-            since = passes - best[0][1]
-            return since >= PATIENCE[1] and since * each >= PATIENCE[0]
-
-        if epochs is not None or self.closed:
-            self.learn(recordings, epochs, report=report)
-            return epochs or 1
-        most = max(FEWEST_PASSES, MOST_BATCHES // each)
-        self.learn(recordings, most, report=report, converged=converged)
-        return best[0][1]
+    def _observe_turned(self, batch: Batch) -> None:
+        angle = self.config.settings.turn
+        if angle:
+            assert isinstance(batch.x, Tensor)
+            self.learner.observe(replace(batch, x=turned(batch.x, self.layout, angle)))
 
     def probabilities(self, x: Tensor) -> Tensor:
         """For windows as measured, `(B, 2 S, C, F)`: the share of each activity, `(B, K)`."""
@@ -282,7 +270,8 @@ class Recognizer:
             except CheckpointError:
                 previous(path).replace(path)
         about: dict[str, Any] = {"layout": asdict(self.layout), "config": asdict(self.config)}
-        about |= {"activities": self.activities, "gate": self.gate.state()}
+        about |= {"activities": self.activities, "people": self.people}
+        about |= {"gate": self.gate.state()}
         about |= {"calibration": self.calibration.state()}
         self.learner.save(path, about)
 
@@ -308,12 +297,14 @@ class Recognizer:
     def _read(cls, path: Path) -> Recognizer:
         try:
             extra = read_generation(path)[1]["extra"]
-            layout = extra["layout"]
+            layout, config = extra["layout"], extra["config"]
+            settings = Settings(**config.get("settings", {}))
             found = cls(
                 Layout(tuple(layout["sensors"]), tuple(layout["channels"]), layout["rate"]),
                 extra["activities"],
-                RecognizerConfig(**extra["config"]),
+                RecognizerConfig(**{**config, "settings": settings}),
             )
+            found.people = list(extra.get("people", ()))
             found.learner.load(path)
             found.gate.load_state(extra["gate"])
             calibration = extra.get("calibration", {})  # of files from before there was one
