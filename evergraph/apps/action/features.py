@@ -136,7 +136,7 @@ def course(y: Tensor) -> Tensor:
 
 def gravity(y: Tensor, axes: Axes) -> Tensor:
     """The `course` of each sensor's signals `along_gravity`, `(B, D)`."""
-    return course(along_gravity(y, axes)).flatten(1)
+    return course(along_gravity(y, axes)).flatten(1) if axes else y.new_zeros(len(y), 0)
 
 
 def mean(y: Tensor, axes: Axes) -> Tensor:

@@ -636,8 +636,11 @@ def test_small_folders_are_trained_until_convergence():
 def test_one_command_picks_and_says_why(tmp_path):
     data = generate(sensors=2, channels=3, activities=3, subjects=4, trials=1, seconds=12)
     choice = choose(data, RecognizerConfig(stride=25), epochs=3)
-    assert set(choice.accuracy) == {"rich", "rich-graph", "fgn"}
+    assert set(choice.left_out) == {"rich", "rich-graph"}  # people left out in turn
+    best = max(choice.left_out, key=choice.left_out.get)
+    assert set(choice.accuracy) == {best, "fgn"}
     assert choice.model == max(choice.accuracy, key=choice.accuracy.get)
+    assert choice.settings.graph == (0.25 if best == "rich-graph" else 0)
     assert choice.held_back == "the people p4"
     assert "Picked" in choice.text
     assert "p4" in choice.text
