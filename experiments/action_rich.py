@@ -22,11 +22,12 @@ from torch import Tensor
 
 from evergraph.apps.action.choice import CANDIDATES, choose
 from evergraph.apps.action.network import signals
-from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
+from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.recording import Recordings
 from evergraph.apps.action.rich import CLOSED, RichFeatures, Settings
 from evergraph.apps.action.search import Discriminants, Table, encoder_of, search
 from evergraph.apps.action.sources import load
+from evergraph.apps.action.teaching import RecognizerConfig
 from evergraph.apps.action.windows import Windows, cut, split_in_time
 from evergraph.cli.console import DataRoot, Out, complaints, use_threads, write
 from evergraph.evaluate.evidence import provenance

@@ -106,7 +106,8 @@ ORDER = {
         ["csv_stream", "outliers", "resample", "score", "windows"],
         ["features", "network", "sources"],
         ["novelty", "rich"],
-        ["recognizer", "search"],
+        ["search", "teaching"],
+        ["recognizer"],
         ["choice", "online"],
     ],
     "apps/matching": [

@@ -94,8 +94,9 @@ def train(
     """
     with complaints(f"{out}/ is as it was."), signals() as stop, progress(as_json) as shown:
         from evergraph.apps.action.choice import candidates, choose
-        from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
+        from evergraph.apps.action.recognizer import FILE, Recognizer
         from evergraph.apps.action.sources import load
+        from evergraph.apps.action.teaching import RecognizerConfig
         from evergraph.apps.action.windows import hold_back, propose_length
         from evergraph.evaluate.figures import confusion_matrix
         from evergraph.learn.checkpoint import locked

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from evergraph.apps.action.novelty import Calibration
-from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
+from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.recording import Recording, Recordings
 from evergraph.apps.action.rich import CLOSED, Settings
 from evergraph.apps.action.search import search
+from evergraph.apps.action.teaching import AND, RecognizerConfig
 from evergraph.apps.action.windows import cut, divide_for
 
 AUTO = "auto"
@@ -94,7 +95,7 @@ def best_settings(
 
     With fewer than three people, whom nothing can be told from, they are those of `config`.
     """
-    closed = [name for name in models if name in CLOSED]
+    closed = [one for name in models for one in name.split(AND) if one in CLOSED]
     if len(data.subjects) < PEOPLE or not closed:
         return config.settings, {}
     windows = cut(data.recordings, data.activities, config.length, config.stride)
@@ -121,7 +122,8 @@ def choose(
 
     With three or more people the closed forms are compared by leaving people out in turn, which
     sets all that they are solved with, and the best of them stands for all. Networks are trained
-    for `epochs` passes, or until held-back windows are recognized no better.
+    for `epochs` passes, or until held-back windows are recognized no better. The mean of the closed
+    form and the network is a candidate too; a simpler one is taken where it is as good.
     """
     settings, left_out = best_settings(data, config, models, report)
     if left_out:
@@ -135,18 +137,33 @@ def choose(
         words = "nothing, because there is too little to hold back"
         passes = epochs or FEWEST_PASSES
         return Choice(models[0], passes, {}, words, Calibration(), settings, left_out)
-    accuracy: dict[str, float] = {}
-    best: tuple[int, Recognizer] | None = None
+    trained: dict[str, tuple[int, Recognizer]] = {}
     for model in models:
         recognizer = Recognizer(data.layout, tuple(known), replace(config, model=model))
         passes = train_until_converged(recognizer, train.recordings, held, epochs, report)
-        accuracy[model] = recognizer.evaluate(held).accuracy
-        if accuracy[model] > max((v for k, v in accuracy.items() if k != model), default=-1.0):
-            best = passes, recognizer
-    assert best is not None
-    passes, recognizer = best
-    calibration = recognizer.calibrated(held)
-    return Choice(recognizer.config.model, passes, accuracy, words, calibration, settings, left_out)
+        recognizer.calibration = recognizer.calibrated(held)
+        trained[model] = passes, recognizer
+    accuracy = {name: one.evaluate(held).accuracy for name, (_, one) in trained.items()}
+    closed = [name for name in models if name in CLOSED]
+    for other in [name for name in models if closed and name not in CLOSED]:
+        both = averaged(trained, max(closed, key=accuracy.__getitem__), other, held)
+        trained |= both
+        accuracy |= {name: one.evaluate(held).accuracy for name, (_, one) in both.items()}
+    best = max(accuracy, key=accuracy.__getitem__)
+    passes, recognizer = trained[best]
+    return Choice(best, passes, accuracy, words, recognizer.calibration, settings, left_out)
+
+
+def averaged(
+    trained: dict[str, tuple[int, Recognizer]], first: str, second: str, held: Sequence[Recording]
+) -> dict[str, tuple[int, Recognizer]]:
+    """The mean of what two trained models say, calibrated on what was held back."""
+    passes, network = trained[second]
+    closed, name = trained[first][1], f"{first}{AND}{second}"
+    both = Recognizer(closed.layout, closed.activities, replace(closed.config, model=name))
+    both.members = [closed.learner, network.learner]
+    both.gate, both.calibration = closed.gate, both.calibrated(held)
+    return {name: (passes, both)}
 
 
 def train_until_converged(

@@ -18,10 +18,11 @@ from evergraph.apps.action.features import (
     unit_power,
 )
 from evergraph.apps.action.network import rotations
-from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
+from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.recording import Layout, generate
 from evergraph.apps.action.rich import RichFeatures, Settings, as_items, turned
 from evergraph.apps.action.search import Discriminants, Table, encoder_of, search
+from evergraph.apps.action.teaching import RecognizerConfig
 from evergraph.apps.action.windows import as_batch, cut
 from evergraph.feature_graph.equations import normalize, sgnroot
 
@@ -189,7 +190,7 @@ def test_the_search_solves_what_the_closed_form_solves(data):
     for part in learned.split(50):
         batch = replace(windows.batch(part), task=person[part])
         recognizer.learner.observe(batch)
-        recognizer._observe_turned(batch)
+        recognizer.learner.observe(replace(batch, x=turned(batch.x, data.layout, 0.2)))
     told = recognizer.learner.predict(as_batch(windows.x))
     assert float((told == found).double().mean()) > 0.99
 
