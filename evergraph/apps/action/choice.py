@@ -127,8 +127,8 @@ def choose(
     """
     settings, left_out = best_settings(data, config, models, report)
     if left_out:
-        closed = CLOSED[1] if settings.graph else CLOSED[0]
-        models = [name for name in models if name == closed or name not in CLOSED]
+        chosen = CLOSED[1] if settings.graph else CLOSED[0]
+        models = [name for name in models if name == chosen or name not in CLOSED]
     config = replace(config, settings=settings)
     train, valid, words = inner_split(data, config.length)
     known = {r.activity for r in train.recordings}
