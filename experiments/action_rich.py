@@ -38,6 +38,7 @@ from experiments.action import PAIRS, Config, dsads, left_out
 from experiments.action_rich_tables import document, summarized
 
 WINDOWS = Config()
+TREES, RIDGE = "ExtraTrees-rich", "MiniRocket-style ridge"
 TIME = PAIRS  # the number of the paper's split in time, after the pairs of people
 SHIFT = 40  # samples that a seed moves the training windows by
 PLAIN = Settings(correlations=1.0, graph=0.0, gravity=0.0, mean=0.0, between=1.0, turn=0.0)
@@ -121,7 +122,8 @@ def chosen_of(trials: list[dict[str, Any]]) -> dict[str, Any]:
 def closed_rows(data: Recordings, number: int, seed: int, chosen: Any) -> Iterator[dict[str, Any]]:
     """The closed forms on one split, all from the same sums."""
     split = split_of(data, number, seed)
-    settings = {name: Settings(**one["settings"]) for name, one in chosen.items()}
+    mine = {name: one for name, one in chosen.items() if name not in (TREES, RIDGE)}
+    settings = {name: Settings(**one["settings"]) for name, one in mine.items()}
     table, test = tables(split, list(settings.values()))
     solver = Discriminants(table, split.person, torch.arange(len(split.train)))
     for name, one in settings.items():
@@ -129,29 +131,34 @@ def closed_rows(data: Recordings, number: int, seed: int, chosen: Any) -> Iterat
         yield row(split, name, number, seed, solver.predict(one, test), start)
 
 
-def other_rows(
-    data: Recordings, number: int, seed: int, settings: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """ExtraTrees on rich features and a ridge on convolutions; settings are found with seed 0."""
-    split = split_of(data, number, seed)
-    start = time.process_time()
+def trees_row(data: Recordings, number: int, seed: int, known: dict[str, Any]) -> dict[str, Any]:
+    """ExtraTrees on rich features; what a tree looks at was found with seed 0."""
+    split, start = split_of(data, number, seed), time.process_time()
     table, test = tables(split, [PLAIN])
     rows = other.Rows(table.rows, split.train.target, split.person)
-    if "ExtraTrees-rich" not in settings:
-        settings["ExtraTrees-rich"], settings["ExtraTrees-rich, left out"] = other.best_trees(rows)
-    found = other.trees(rows, test, settings["ExtraTrees-rich"], seed, other.TREES)
-    yield row(split, "ExtraTrees-rich", number, seed, found, start)
-    start = time.process_time()
+    if TREES not in known:
+        found = other.best_trees(rows)
+        known[TREES] = {"settings": dict(zip(("most", "leaf"), found[0], strict=True)),
+                        "left_out": found[1]}  # fmt: skip
+    setting = list(known[TREES]["settings"].values())
+    made = other.trees(rows, test, setting, seed, other.TREES)
+    return row(split, TREES, number, seed, made, start)
+
+
+def ridge_row(data: Recordings, number: int, seed: int, known: dict[str, Any]) -> dict[str, Any]:
+    """A ridge on convolutions in the manner of MiniRocket; its strength was found with seed 0."""
+    split, start = split_of(data, number, seed), time.process_time()
     deviation = encoder_deviation(split)
     parts = [signals(part.x) / deviation for part in (split.train, split.test)]
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(parts[0])))
-    made = [other.convolved(part, parts[0][order[: other.SAMPLE]], seed) for part in parts]
-    rows = other.Rows(made[0], split.train.target, split.person)
-    if "convolution ridge" not in settings:
-        strength, known = other.best_ridge(rows)
-        settings |= {"convolution ridge": strength, "convolution ridge, left out": known}
-    found = other.ridge(rows)(made[1], settings["convolution ridge"])
-    yield row(split, "convolution ridge", number, seed, found, start)
+    example = parts[0][order[: other.SAMPLE]]
+    x, test = (other.convolved(part, example, seed) for part in parts)
+    rows = other.Rows(x, split.train.target, split.person)
+    if RIDGE not in known:
+        strength, left_out = other.best_ridge(rows)
+        known[RIDGE] = {"settings": {"strength": strength}, "left_out": left_out}
+    found = other.ridge(rows)(test, known[RIDGE]["settings"]["strength"])
+    return row(split, RIDGE, number, seed, found, start)
 
 
 def encoder_deviation(split: Split) -> Tensor:
@@ -229,9 +236,10 @@ def pieces(seeds: int) -> list[str]:
     splits = range(PAIRS + 1)
     plan = [f"search {n} 0 {kind}" for n, kind in product(splits, SEARCHES)]
     plan += [f"closed {n} {s}" for s, n in product(range(seeds), splits) if n < TIME or not s]
-    plan += [f"other {n} 0" for n in splits] + [f"shipped {n} 0" for n in splits]
     plan += [f"stream {TIME} 0"]
-    plan += [f"other {n} {s}" for s, n in product(range(1, seeds), splits)]
+    plan += [f"{kind} {n} 0" for kind, n in product(("trees", "ridge", "shipped"), splits)]
+    more = product(range(1, seeds), ("trees", "ridge"), splits)
+    plan += [f"{kind} {n} {s}" for s, kind, n in more]
     return plan + [f"compared {n} 0" for n in splits]
 
 
@@ -247,8 +255,9 @@ def run_piece(data: Recordings, piece: str, settings: dict[str, Any]) -> list[di
         return []
     if kind == "closed":
         return list(closed_rows(data, number, seed, mine["closed"]))
-    if kind == "other":
-        return list(other_rows(data, number, seed, mine))
+    if kind in ("trees", "ridge"):
+        make = trees_row if kind == "trees" else ridge_row
+        return [make(data, number, seed, mine["closed"])]
     if kind == "stream":
         return list(stream_rows(data, mine["closed"]))
     return [shipped_row(data, number, kind == "compared")]
