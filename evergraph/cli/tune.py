@@ -20,7 +20,7 @@ from evergraph.cli.console import (
     use_threads,
     write,
 )
-from evergraph.cli.engines import Address, EngineName, runner
+from evergraph.cli.engines import Address, Device, EngineName, check_place, runner
 from evergraph.cli.learn import (
     Capacity,
     DatasetName,
@@ -39,6 +39,7 @@ def tune(
     memory: Capacity = 500,
     seeds: Seeds = 2,
     threads: Threads = 1,
+    device: Device = "cpu",
     engine: EngineName = "local",
     address: Address = None,
     data_root: DataRoot = None,
@@ -76,6 +77,7 @@ def tune(
             known=known,
             report=report,
             run=runner(engine, address),
+            device=check_place(device, engine),
         )
 
     def table() -> Table:

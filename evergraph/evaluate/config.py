@@ -10,7 +10,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from evergraph.checks import check_one_of
+from evergraph.checks import check_device, check_one_of
 from evergraph.evaluate.presets import CLOSED_FORMS, by_size, preset, schedules
 from evergraph.evaluate.protocols import PROTOCOLS, Protocol
 from evergraph.evaluate.run import Report, run
@@ -156,11 +156,13 @@ def run_config(
     dataset: Dataset,
     report: Report = lambda number, seen, accuracy: None,
     ranks: Ranks = ALONE,
+    device: str = "cpu",
     **files: Any,
 ) -> dict[str, Any]:
     """Run a configuration on a data set, loaded before; `files` as `run` takes them.
 
-    On several `ranks`, all of them run it, each with its part of the items.
+    On several `ranks`, all of them run it, each with its part of the items. On another `device`
+    than the CPU the network computes there; numbers are the same up to rounding.
     """
     for part in ("train", "test"):
         if not len(getattr(dataset, part)):
@@ -171,19 +173,22 @@ def run_config(
     config = config.sized(dataset)
     make, balanced = partial(_build, config, _rooted(config, dataset)), config.protocol != "paper"
     more = {"balanced": balanced, "ranks": ranks, **files}
-    return run(partial(make, ranks=ranks), seeds, config.plain(), report=report, **more)
+    make = partial(make, ranks=ranks, device=device)
+    return run(make, seeds, config.plain(), report=report, **more)
 
 
-def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
-    """The stream and the learner of one seed."""
-    return _build(config.sized(dataset), _rooted(config, dataset), seed)
+def build(
+    config: Config, dataset: Dataset, seed: int, device: str = "cpu"
+) -> tuple[Continuum, Learner]:
+    """The stream and the learner of one seed, whose network is on a device."""
+    return _build(config.sized(dataset), _rooted(config, dataset), seed, device=device)
 
 
 def _build(
-    config: Config, dataset: Dataset, seed: int, ranks: Ranks = ALONE
+    config: Config, dataset: Dataset, seed: int, ranks: Ranks = ALONE, device: str = "cpu"
 ) -> tuple[Continuum, Learner]:
     s = config.settings
-    learner = _learner(config, dataset.graph, seed, ranks)
+    learner = _learner(config, dataset.graph, seed, ranks, device)
     stream = node_continuum(
         dataset,
         scenario=config.scenario,
@@ -200,16 +205,19 @@ def _build(
     return part_of(stream, ranks), learner
 
 
-def _learner(config: Config, graph: Graph, seed: int, ranks: Ranks) -> Learner:
+def _learner(config: Config, graph: Graph, seed: int, ranks: Ranks, device: str) -> Learner:
     s = config.settings
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = _model(config, graph)
+    if config.method not in CLOSED_FORMS:
+        model.to(check_device(device))
     method = METHODS[config.method](**_pick(s, METHOD_SETTINGS))
     names = () if config.method in CLOSED_FORMS else TRAINING_SETTINGS
     training = Training(**_pick(s, names))
     if ranks.size > 1:
         check_one_of("memory_rule on several ranks", config.memory_rule, ("reservoir",))
+        check_one_of("device on several ranks", device, ("cpu",))
         shared = SharedReservoir(config.memory, seed, ranks) if method.needs_memory else None
         return ParallelLearner(
             model, method, shared, training, seed, outliers=config.outliers, ranks=ranks

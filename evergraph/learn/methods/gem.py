@@ -113,8 +113,8 @@ def nearest_step(gradient: Tensor, past: Tensor) -> Tensor:
     """
     basis, triangle = torch.linalg.qr(past.T.double())
     inside = basis.T @ gradient.double()
-    v, _ = nnls(triangle.numpy(), -inside.numpy())
-    return gradient + past.T @ torch.from_numpy(v).to(gradient.dtype)
+    v, _ = nnls(triangle.cpu().numpy(), -inside.cpu().numpy())
+    return gradient + past.T @ torch.from_numpy(v).to(gradient)
 
 
 def _memory_gradient(learner: Learner, batch: Batch) -> Tensor:
