@@ -74,6 +74,7 @@ ORDER = {
         ["tables"],
         ["slots"],
         ["memory"],
+        ["selection"],
         ["gate", "shared"],
         ["intake"],
         ["state"],
@@ -82,7 +83,10 @@ ORDER = {
         ["exact", "parallel"],
         ["network", "explain"],
     ],
-    "learn/methods": [["analytic", "consolidation", "distillation", "gem", "kernel", "replay"]],
+    "learn/methods": [
+        ["analytic", "consolidation", "distillation", "gem", "kernel", "replay", "retrieval"],
+        ["gradient_selection", "sparsified", "task_free", "topology"],
+    ],
     "testing": [["faults", "others", "spoiled"], ["learner"]],
     "evaluate": [
         ["metrics", "evidence", "figures", "presets", "protocols", "significance"],

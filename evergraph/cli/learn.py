@@ -61,7 +61,8 @@ ModelName = Annotated[
 MethodName = Annotated[
     str,
     Option(
-        help="finetune, replay, ewc, mas, lwf, gem, agem, der, joint (upper bound), "
+        help="finetune, replay, ewc, mas, mas-task-free, twp, lwf, gem, agem, der, influence, "
+        "gss, mir, ssm, joint (upper bound), "
         "analytic or kernel (closed forms, no replay)."
     ),
 ]

@@ -20,10 +20,10 @@ from evergraph.graph.graph import Graph
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.gate import Outliers
 from evergraph.learn.learner import Learner
-from evergraph.learn.memory import MEMORIES
 from evergraph.learn.methods import METHODS
 from evergraph.learn.parallel import ParallelLearner, part_of
 from evergraph.learn.ranks import ALONE, Ranks
+from evergraph.learn.selection import MEMORIES
 from evergraph.learn.shared import SharedReservoir
 from evergraph.learn.training import Training
 from evergraph.nn.baselines import KINDS, baseline
@@ -48,7 +48,8 @@ TRAINING_SETTINGS = (
 )  # fmt: skip
 METHOD_SETTINGS = (
     "strength", "relevance", "every", "decay", "solver", "blocks", "sample", "temperature",
-    "max_width", "capacity", "products", "roots", "raised",
+    "max_width", "capacity", "products", "roots", "raised", "fanout", "window", "low", "steady",
+    "loss_share", "topology_share",
 )  # fmt: skip
 SETTINGS = {
     *STREAM_SETTINGS, *FGN_SETTINGS, *BASELINE_SETTINGS, *TRAINING_SETTINGS, *METHOD_SETTINGS,
@@ -65,7 +66,7 @@ class Config:
         model: `fgn`, or one of `evergraph.nn.baselines`.
         method: how forgetting is fought, see `evergraph.learn.methods`.
         memory: capacity in items.
-        memory_rule: what is kept, see `evergraph.learn.memory`.
+        memory_rule: what is kept, see `evergraph.learn.selection`.
         outliers: what is done with absurd feature values, see `evergraph.learn.gate`.
         batch_size: items that arrive together.
         visibility: `all` or `arrived`.

@@ -48,6 +48,8 @@ class Method(Protocol):
         labels_only: whether targets must be labels.
         condenses: whether it reads no more of an item than x and the means of its neighbors,
             whatever the model asks for.
+        separates: whether it reads neighbors one by one, also where the model needs no more than
+            their mean.
         trains: whether the network, or its random numbers, may change; if not, a transaction keeps
             its head only, which grows with the classes.
         spreads: whether ranks may each have a part of a batch: it uses no more of the learner than
@@ -68,6 +70,7 @@ class Method(Protocol):
 
     needs_memory: ClassVar[bool] = False
     condenses: ClassVar[bool] = False
+    separates: ClassVar[bool] = False
     lazy: ClassVar[bool] = False
     labels_only: ClassVar[bool] = False
     trains: ClassVar[bool] = True
@@ -180,8 +183,8 @@ class Learner:
                 f"{type(method).__name__} needs labels, got {self.task!r}; use Classification()"
             )
         requires: Requires = model.requires
-        if method.condenses and not requires.condensable:
-            requires = replace(requires, condensable=True)
+        if method.condenses or method.separates:
+            requires = replace(requires, condensable=method.condenses)
         self.intake = Intake(requires, outliers)
         self.position = 0
         self._rng = np.random.default_rng(seed)
