@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from evergraph.evaluate.config import Config, build
+from evergraph.learn.methods.kernel import BOOKED
 from evergraph.stream.continuum import node_continuum
 from evergraph.stream.schedule import Scenario
 from experiments.league import peers
@@ -90,7 +91,15 @@ def _learner(
 
 def _kernel(**settings: bool) -> Model:
     """The learner on the kernel of feature graphs; it chooses on its training items by itself."""
-    predict = partial(_learner, "fgn", "kernel", batch_size=200)  # any batches give the same
+
+    def predict(
+        seen: Seen, order: Order, candidates: Sequence[Settings]
+    ) -> tuple[list[Array], int]:
+        found = peers.kernel(seen, candidates)
+        train = seen.planes.part(slice(seen.count))
+        numbers = train.x.nnz + sum(mean.nnz for mean in train.means)
+        return found, 8 * numbers + BOOKED * seen.count
+
     return Model("closed form", (settings,), predict)
 
 
@@ -127,7 +136,7 @@ def _grid(first: Settings, *settings: Settings) -> tuple[Settings, ...]:
 
 
 def _hops(strengths: Sequence[float], default: float) -> tuple[Settings, ...]:
-    both = ({"hops": hops, "strength": strength} for hops in (1, 2) for strength in strengths)
+    both = ({"hops": hops, "strength": strength} for hops in (1, 2, 3) for strength in strengths)
     return _grid({"hops": 1, "strength": default}, *both)
 
 
@@ -159,7 +168,10 @@ def _ridge(*blocks: str, candidates: tuple[Settings, ...] = RIDGE) -> Model:
 
 MODELS: dict[str, Model] = {
     "feature-graph kernel": _kernel(),
-    "feature-graph kernel, no products": _kernel(products=False),
+    "kernel, no products": _kernel(products=False),
+    "kernel, no roots": _kernel(roots=False),
+    "kernel, not raised": _kernel(raised=False),
+    "kernel, hops alike": _kernel(several=False),
     "closed form, x + m + Âx": _ridge("x", "mean", "propagated"),
     "closed form, x + m": _ridge("x", "mean"),
     "ridge on m": _ridge("mean"),

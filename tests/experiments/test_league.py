@@ -54,6 +54,24 @@ def test_a_domain_keeps_its_own_edges(data):
     assert torch.equal(part.edges * 2 + 1, graph.edges[:, inside])
 
 
+def test_means_are_those_of_the_smoothed_graph(data, seen):
+    """One and two steps of D^-1/2 (A + I) D^-1/2, and the plain mean with the node itself."""
+    edges, size = data.graph.edges, data.graph.num_nodes
+    near = torch.eye(size, dtype=torch.float64)
+    near[edges[0], edges[1]] = 1  # a node sees where its edges end
+    scale = near.sum(1).rsqrt()
+    smooth = (scale[:, None] * near * scale).numpy()
+    assert np.allclose(seen.views.smooth.toarray(), smooth, atol=1e-6)
+    x, index = seen.views.x.toarray(), seen.nodes.numpy()
+    found = seen.views.means(seen.nodes)
+    mean = (near / near.sum(1, keepdim=True)).numpy() @ x
+    assert np.allclose(found["mean"].toarray(), mean[index])
+    for step, name in enumerate(("step 1", "step 2"), start=1):
+        expected = (np.linalg.matrix_power(smooth, step) @ x)[index]
+        assert np.allclose(found[name].toarray(), expected, atol=1e-5)
+        assert np.allclose(seen.views.walks(seen.nodes, 2)[step - 1].toarray(), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("solver", ["ridge", "lda"])
 @pytest.mark.parametrize("model", ["fgn", "gcn", "mlp"])
 def test_the_dual_predicts_what_the_closed_form_of_one_pass_does(seen, model, solver):
@@ -68,6 +86,17 @@ def test_the_dual_predicts_what_the_closed_form_of_one_pass_does(seen, model, so
     found = closed(seen, [{"hops": 1, "strength": 0.7}], blocks=blocks, solver=dual)[0]
     assert (found == expected).mean() > 0.995  # rows of the learner are rounded to 20 bits
     assert len(np.unique(expected)) == 4
+
+
+def test_the_kernel_on_shared_matrices_predicts_what_the_learner_does(seen):
+    config = Config("small", "data", "fgn", "kernel", batch_size=50)
+    stream, learner = build(config, seen.split.data, 0)
+    for batch in stream:
+        learner.observe(batch)
+    expected = torch.cat([learner.predict(batch) for batch in stream.test()]).numpy()
+    (found,), kept = MODELS["feature-graph kernel"].predict(seen, "any", ({},))
+    assert (found == expected).mean() > 0.99  # rows of the learner come from single precision
+    assert kept == pytest.approx(learner.method.nbytes, rel=1e-3)
 
 
 def test_many_penalties_are_those_of_one_each(seen):
