@@ -123,7 +123,7 @@ def run(
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn a growing graph from a stream in one pass; report accuracy and forgetting.
+    """Learn a graph from a stream in one pass: accuracy, forgetting.
 
     By default class-incremental Cora with a feature graph network and the paper's replay. Prints
     a table; --out gets result.json, learning_curve.png and accuracy_matrix.png. A run with
@@ -223,7 +223,7 @@ def compare(
     figure: Annotated[Path | None, written("Draw the curves of all runs to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the given models with the given methods on the same stream, and print one table.
+    """Run models and methods on the same stream, and print one table.
 
     By default FGN with seven methods; models and methods are those of `evergraph run`. Settings
     that are given count for all of them. What --out has already with the same settings and seeds
