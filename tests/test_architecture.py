@@ -95,8 +95,8 @@ ORDER = {
         ["search"],
     ],
     "datasets": [
-        ["catalog", "convert", "formats", "generate", "planetoid"],
-        ["fetch", "blocks", "report", "sums"],
+        ["catalog", "formats", "generate", "planetoid"],
+        ["convert", "fetch", "blocks", "report", "sums"],
         ["columns"],
         ["cells", "csv_blocks", "jsonl_blocks"],
         ["fields", "objects", "tables", "vectors"],
