@@ -184,7 +184,7 @@ def speed(tables: Tables, settings: Settings, shards: list[int]) -> list[dict[st
                 row: dict[str, Any] = {"shards": number, "seconds": time.perf_counter() - begun}
                 row["digest"] = model.digest()
                 if number:
-                    row["processes"], row["clock"] = _processes(model), dict(model.clock)
+                    row["processes"], row["clock"] = _processes(model), dict(model.shards.clock)
         rows.append(row)
     return rows
 

@@ -144,10 +144,13 @@ ORDER = {
     ],
     "cluster": [
         ["graph", "partition"],
+        ["holding", "reader"],
         ["shard"],
         ["checking", "engine", "folder"],
-        ["cluster", "tasks"],
-        ["launch"],
+        ["asking", "tasks"],
+        ["loading", "state"],
+        ["surroundings"],
+        ["cluster", "launch"],
     ],
     "cli": [
         ["console", "curves", "data_tables", "event_files", "settings"],

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -64,7 +65,7 @@ class Actor:
         """Call a method of the shard."""
         if token != self._token:
             raise ShardLost("it was started again")
-        return getattr(self._shard, method)(*arguments)
+        return attrgetter(method)(self._shard)(*arguments)
 
 
 class LocalEngine:
@@ -79,7 +80,7 @@ class LocalEngine:
     def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """See `Engine`."""
         return [
-            getattr(one, method)(*args) for one, args in zip(self._made, arguments, strict=True)
+            attrgetter(method)(one)(*args) for one, args in zip(self._made, arguments, strict=True)
         ]
 
     def exchange(self, give: str, take: str, *arguments: Any) -> None:

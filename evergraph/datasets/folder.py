@@ -39,14 +39,16 @@ Floats = NDArray[np.float64]
 
 
 def table_file(folder: Path, stem: str) -> Path:
-    """The one file of a folder that holds a table: `<stem>.csv`, or of another format.
+    """What holds a table in a folder: `<stem>.csv`, or of another format, or a folder of files.
 
     Raises:
         FileNotFoundError: if there is none.
         ValueError: if there are several.
     """
     files = sorted(path for path in folder.glob(f"{stem}.*") if format_of(path))
-    rule = f"{folder} must have one of {', '.join(stem + ending for ending in FORMATS)}, but has"
+    files += [folder / stem] if (folder / stem).is_dir() else []
+    names = ", ".join([*(stem + ending for ending in FORMATS), f"{stem}/"])
+    rule = f"{folder} must have one of {names}, but has"
     if not files:
         raise FileNotFoundError(f"{rule} none")
     if len(files) > 1:

@@ -2,15 +2,17 @@
 
 import sqlite3
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import pytest
 
 import evergraph
+from evergraph.cluster import asking
 from evergraph.cluster import engine as engines
 from evergraph.cluster.engine import LocalEngine, ShardLost
 from evergraph.cluster.folder import Change
-from evergraph.cluster.partition import home, homes
+from evergraph.cluster.partition import home, homes, keys_of
 from evergraph.cluster.shard import Shard
 from evergraph.datasets.events import Event
 from evergraph.datasets.report import Report
@@ -116,7 +118,7 @@ class Mortal(LocalEngine):
         for place, (one, args) in enumerate(zip(self._made, arguments, strict=True)):
             dies = self.rng.random() < self.risk
             if not dies or self.rng.random() < 0.5:
-                results.append(getattr(one, method)(*args))
+                results.append(attrgetter(method)(one)(*args))
             if dies:
                 one.close()
                 folders, settings = self._how
@@ -129,7 +131,7 @@ class Mortal(LocalEngine):
 def test_shards_that_die_come_back_and_catch_up(tmp_path, monkeypatch):
     monkeypatch.setattr(Mortal, "deaths", 0)
     monkeypatch.setattr(Mortal, "risk", 0.04)
-    monkeypatch.setattr(evergraph.cluster.cluster, "PATIENCE", 200)
+    monkeypatch.setattr(asking, "PATIENCE", 200)
     model, cluster = pair(tmp_path, 3, opener=Mortal)
     rng = np.random.default_rng(7)
     for events in batches(history(7, 300), rng):
@@ -146,11 +148,11 @@ def test_a_coordinator_that_died_is_resumed(tmp_path):
         Event("edge", 2, source="q1", target="p3"),
         Event("delete_node", 3, id="p5"),
     ]
-    number = 1 + max(number for number, _ in cluster.engine.each("progress", [()] * 2))
+    number = 1 + max(cluster.shards.all("holding.progress"))
     Change(number, events).write(tmp_path / "cluster")
     from evergraph.cluster.partition import route
 
-    cluster.engine._made[1].learn(number, route(events, 2)[1])
+    cluster.shards.engine._made[1].learn(number, route(events, 2)[1])
     cluster.close()
     model.learn(events)
     with evergraph.Cluster.open(tmp_path / "cluster", engine=LocalEngine) as again:
@@ -170,7 +172,7 @@ def test_a_train_that_was_killed_goes_on(tmp_path, monkeypatch):
         def stop(*_):
             raise KeyboardInterrupt
 
-        patch.setattr(evergraph.Cluster, "_join", stop)
+        patch.setattr("evergraph.cluster.state.State.join", stop)
         with pytest.raises(KeyboardInterrupt):
             begin()
     with pytest.raises(ValueError, match="repeat its train"):
@@ -236,8 +238,8 @@ def test_a_full_disk_is_told(tmp_path, monkeypatch):
 
 def test_homes_are_those_of_each():
     ids = ["ann", 7, "7", -1]
-    assert homes(ids, 5).tolist() == [home(node, 5) for node in ids]
-    assert homes([], 3).tolist() == []
+    assert homes(keys_of(ids), 5).tolist() == [home(node, 5) for node in ids]
+    assert homes(keys_of([]), 3).tolist() == []
 
 
 def test_ray_that_is_not_installed_is_told(tmp_path, monkeypatch):

@@ -79,9 +79,10 @@ def kill(cluster, place):
 
 
 def pids(cluster):
+    engine = cluster.shards.engine
     return [
         ray.get(actor.run.remote(token, "about"))["pid"]
-        for actor, token in zip(cluster.engine._actors, cluster.engine._tokens, strict=True)
+        for actor, token in zip(engine._actors, engine._tokens, strict=True)
     ]
 
 
