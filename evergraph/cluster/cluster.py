@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from evergraph.cluster.surroundings import parts_of, view_of
 from evergraph.datasets.events import Event
 from evergraph.datasets.report import Report, TableError
 from evergraph.datasets.schema import Schema
+from evergraph.datasets.tables import name_of
 from evergraph.graph.ids import Id
 from evergraph.model import predictions
 from evergraph.model.events import encode, events_of, forget_events, forgets
@@ -33,6 +34,7 @@ from evergraph.model.state import joined_digest
 from evergraph.prediction import Explanation, Prediction
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 
 
 class Cluster:
@@ -65,6 +67,7 @@ class Cluster:
         self.path, self.plan = path, plan
         self.shards = Shards(engine)
         self.state = State(self.shards, plan.settings)
+        self._pending: Change | None = None  # that some shards have not taken yet
 
     @classmethod
     def train(
@@ -101,7 +104,8 @@ class Cluster:
         steady, timed = made.shards.steady, made.shards.timed
         try:
             with timed("load"):
-                steady(lambda: load(made.shards, pieces, schema, settings.unknown_ends))
+                about = pieces, schema, settings.unknown_ends, name_of(nodes)
+                steady(lambda: load(made.shards, *about))
             with timed("follow"):
                 steady(made.state.join)
             with timed("sums"):
@@ -163,7 +167,7 @@ class Cluster:
     @property
     def classes(self) -> list[str]:
         """The names of the classes, sorted."""
-        learned = self.shards.steady(self.state.gather)
+        learned = self._steady(self.state.gather)
         return sorted({*learned.sums.counts, *learned.held.labels})
 
     def learn(
@@ -179,7 +183,7 @@ class Cluster:
         rows = encode(self.schema, [e for e in wanted if e.type == "node"], own, file)
         pairs = deleted(wanted)
         shards = self.shards
-        nodes, edges = shards.steady(lambda: (shards.present(named(wanted)), shards.linked(pairs)))
+        nodes, edges = self._steady(lambda: (shards.present(named(wanted)), shards.linked(pairs)))
         count, taken = good(wanted, rows, nodes, edges, self.settings, own, file)
         if report is None:
             own.check()
@@ -203,7 +207,7 @@ class Cluster:
     def refit(self, schema: Schema | None = None) -> None:
         """Take statistics of columns and landmarks again, over all nodes that are there now."""
         if schema is not None:
-            there = self.shards.steady(lambda: self.shards.all("holding.columns"))
+            there = self._steady(lambda: self.shards.all("holding.columns"))
             present = set().union(*there)
             known = [name for column in self.schema.columns for name in column.sources]
             check_columns(schema, present, known)
@@ -218,7 +222,7 @@ class Cluster:
             solution, parts = self.state.solution(), self._parts(nodes, edges, id)
             return [one for one, _ in predictions.told(solution, parts, coverage)]
 
-        return self.shards.steady(found)
+        return self._steady(found)
 
     def predict_one(self, x: Id | Mapping[str, Any]) -> str | None:
         """The class of one node, an id or a dictionary of features; None if no class is known."""
@@ -231,7 +235,7 @@ class Cluster:
             parts = [likely for *_, likely in self._parts(nodes, edges, "id")]
             return np.concatenate([np.zeros((0, len(self.state.solution().classes))), *parts])
 
-        return self.shards.steady(found)
+        return self._steady(found)
 
     def predict_proba_one(self, x: Id | Mapping[str, Any]) -> dict[str, float]:
         """Probabilities of the classes by their names, of one node."""
@@ -246,20 +250,20 @@ class Cluster:
             view = view_of(self.shards, self.state.joint, self.state.solution(), [node])
             return predictions.explanation(view, node, label)
 
-        return self.shards.steady(found)
+        return self._steady(found)
 
     def digest(self) -> str:
         """A hash of all that decides a prediction: that of a `Model` of the same graph."""
-        learned = self.shards.steady(self.state.gather)
+        learned = self._steady(self.state.gather)
         return joined_digest(self.state.joint.fingerprint(), learned.digest(), "")
 
     def inspect(self) -> dict[str, Any]:
         """Counts over all shards and of each, schema, accuracy on what is held back, digest."""
         shards = self.shards
-        each = shards.steady(lambda: shards.all("counts"))
-        about = shards.steady(lambda: shards.all("about"))
+        each = self._steady(lambda: shards.all("counts"))
+        about = self._steady(lambda: shards.all("about"))
         classes = sum((Counter(one["classes"]) for one in each), Counter[str]())
-        kept = shards.steady(lambda: list(chain.from_iterable(shards.all("holding.held_back"))))
+        kept = self._steady(lambda: list(chain.from_iterable(shards.all("holding.held_back"))))
         names = ("nodes", "edges", "waiting_edges", "ghosts")
         return {
             **{name: sum(one[name] for one in each) for name in names},
@@ -273,17 +277,29 @@ class Cluster:
 
     def _change(self, events: Sequence[Event], refit: str | None = None) -> None:
         """Write a change down and make it."""
-        progress = self.shards.steady(lambda: self.shards.all("holding.progress"))
+        progress = self._steady(lambda: self.shards.all("holding.progress"))
         change = Change(1 + max(progress), events, refit)
         change.write(self.path)
         self._make(change)
 
     def _make(self, change: Change) -> None:
         """Let all shards take a change; once, however often this is repeated."""
-        self.shards.steady(lambda: self.state.make(change))
-        if any(map(forgets, change.events)):
-            self.shards.steady(lambda: self.shards.all("holding.purge"))
-        Change.done(self.path)
+        self._pending = change
+        try:
+            self.shards.steady(lambda: self.state.make(change))
+            if any(map(forgets, change.events)):
+                self.shards.steady(lambda: self.shards.all("holding.purge"))
+            Change.done(self.path)
+        except BaseException:
+            self.state.lose()
+            raise
+        self._pending = None
+
+    def _steady(self, work: Callable[[], T]) -> T:
+        """Finish a change that has failed, then do something, however often shards die."""
+        if self._pending is not None:
+            self._make(self._pending)
+        return self.shards.steady(work)
 
     def _parts(self, nodes: Any, edges: Any, id: str) -> Iterator[Part]:
         """What is asked for, some nodes at a time."""

@@ -17,7 +17,7 @@ from evergraph.datasets.graph_tables import EMPTY
 from evergraph.datasets.infer import Evidence
 from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
-from evergraph.datasets.tables import files_of, name_of, read_tables
+from evergraph.datasets.tables import files_of, read_tables
 from evergraph.graph.ids import Id
 from evergraph.model.folder import UnknownEnds
 from evergraph.model.schemas import kinds
@@ -51,7 +51,11 @@ def _alone(chunk: Chunk) -> Chunk:
 
 
 def load(
-    shards: Shards, pieces: Sequence[Piece], schema: Schema | None, unknown: UnknownEnds
+    shards: Shards,
+    pieces: Sequence[Piece],
+    schema: Schema | None,
+    unknown: UnknownEnds,
+    name: str = "nodes",
 ) -> None:
     """Let shards read tables, check them as one machine does, and store them.
 
@@ -60,13 +64,19 @@ def load(
         pieces: what they read, dealt to them in turn.
         schema: kinds of columns; None infers them.
         unknown: what becomes of edges to nodes that are not there.
+        name: of the table of nodes, for complaints.
 
     Raises:
         TableError: with all complaints; nothing is stored then.
     """
     shards.all("reader.begin")
     shards.engine.stream("reader.read", _dealt(pieces, shards.count))
-    columns = kinds(schema, _surveyed(shards, pieces))
+    found = _surveyed(shards, pieces)
+    if found is None:
+        nothing = Report()
+        nothing.add(name, None, None, "none", *EMPTY)
+        _check([{0: nothing}])
+    columns = kinds(schema, found or {})
     if unknown != "wait":
         shards.exchange("reader.give_ends", "reader.take_ends")
         shards.exchange("reader.give_answers", "reader.take_answers")
@@ -90,8 +100,12 @@ def _dealt(pieces: Sequence[Piece], shards: int) -> Iterator[list[tuple[Piece, .
         yield [(piece,) for piece in part] + [()] * (shards - len(part))
 
 
-def _surveyed(shards: Shards, pieces: Sequence[Piece]) -> dict[str, Evidence]:
-    """Deal nodes to their owners, and check ids; what the cells of each column allow."""
+def _surveyed(shards: Shards, pieces: Sequence[Piece]) -> dict[str, Evidence] | None:
+    """Deal nodes to their owners, and check ids.
+
+    Returns:
+        What the cells of each column allow; None without any node.
+    """
     surveys: list[Survey] = shards.all("reader.survey")
     _send(shards, "nodes")
     again = list(chain.from_iterable(shards.all("reader.repeated")))
@@ -100,9 +114,7 @@ def _surveyed(shards: Shards, pieces: Sequence[Piece]) -> dict[str, Evidence]:
         reports.append(_repeats(shards, again, pieces[0].id))
     _check(reports)
     if not any(survey.rows for survey in surveys):
-        nothing = Report()
-        nothing.add(name_of(pieces[0].nodes), None, None, "none", *EMPTY)
-        nothing.check()
+        return None
     found: dict[str, Evidence] = {}
     for survey in surveys:
         for name, evidence in survey.evidence.items():

@@ -1,6 +1,5 @@
 """Shards give the digest and the predictions of one machine, to the last bit."""
 
-import sqlite3
 from dataclasses import replace
 from operator import attrgetter
 
@@ -16,6 +15,8 @@ from evergraph.cluster.partition import home, homes, keys_of
 from evergraph.cluster.shard import Shard
 from evergraph.datasets.events import Event
 from evergraph.datasets.report import Report
+from evergraph.graph.database import FileError
+from evergraph.graph.store import Store
 from evergraph.model import Settings
 from tests.cluster.histories import batches, history
 from tests.model.small_models import SMALL, people
@@ -224,16 +225,28 @@ def test_what_a_cluster_cannot_do_is_refused(tmp_path, setting):
     assert not (tmp_path / "c").exists()
 
 
-def test_a_full_disk_is_told(tmp_path, monkeypatch):
-    _, cluster = pair(tmp_path, 2)
+def test_a_full_disk_is_told_and_the_change_is_finished_later(tmp_path, monkeypatch):
+    """One shard has taken a change, the other could not; whatever is asked next finishes it."""
+    model, cluster = pair(tmp_path, 2)
+    gone = [next(f"p{k}" for k in range(9, 240) if home(f"p{k}", 2) == shard) for shard in (0, 1)]
+    events = [{"type": "delete_node", "id": node} for node in gone]
+    put, full = Store.delete_node, [cluster.shards.engine._made[1].holding.store]
 
-    def full(*_):
-        raise sqlite3.OperationalError("database or disk is full")
+    def delete_node(store, node):
+        if store in full:
+            raise FileError("database or disk is full; free some space and repeat what failed")
+        put(store, node)
 
-    with monkeypatch.context() as patch:
-        patch.setattr("evergraph.graph.database.Database.write", full)
-        with pytest.raises((ValueError, sqlite3.OperationalError), match="full"):
-            cluster.learn([{"type": "node", "id": "z", "age": 3}])
+    monkeypatch.setattr(Store, "delete_node", delete_node)
+    with pytest.raises(FileError, match="full; free some space"):
+        cluster.learn(events)
+    with pytest.raises(FileError, match="full; free some space"):
+        cluster.predict(["p0"])
+    full.clear()
+    model.learn(events)
+    with pytest.raises(ValueError, match="has no node"):  # it was deleted already
+        cluster.learn(events)
+    assert_equal(model, cluster)
 
 
 def test_homes_are_those_of_each():
