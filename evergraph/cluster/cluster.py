@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -97,11 +98,13 @@ class Cluster:
             engine: makes another engine than Ray.
         """
         path, plan = Path(path), Plan(shards, settings)
-        begun = _check_folder(path, plan)
+        is_repeated = _check_folder(path, plan)
         pieces = pieces_of(nodes, edges, id)
         plan.write(path)
+        begun = time.perf_counter()
         made = cls(path, plan, _open(plan, path, address, engine))
         steady, timed = made.shards.steady, made.shards.timed
+        made.shards.clock["start"] = time.perf_counter() - begun
         try:
             with timed("load"):
                 about = pieces, schema, settings.unknown_ends, name_of(nodes)
@@ -114,7 +117,7 @@ class Cluster:
             made.plan.write(path)
         except TableError:
             made.close()
-            if not begun:
+            if not is_repeated:
                 shutil.rmtree(path)  # made above, and nothing was stored
             raise
         except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,10 +76,14 @@ class Shard:
         self.holding.store.close()
 
     def about(self) -> dict[str, Any]:
-        """The process and the version of the program; peak memory and what was received."""
-        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        own = {"pid": os.getpid(), "version": __version__, "peak_bytes": peak}
-        return {**own, "traffic": dict(self.traffic + self.reader.received)}
+        """The process: version of the program, peak memory, CPU time, and what was received."""
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "cpu_seconds": time.process_time(),
+            "traffic": dict(self.traffic + self.reader.received),
+        }
 
     def load(self) -> None:
         """Store the tables that the reader has; it forgets them."""
