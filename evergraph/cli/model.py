@@ -41,8 +41,8 @@ def train(
     data: Annotated[
         str,
         typer.Argument(
-            help="A folder with tables `nodes` and `edges` (CSV, JSONL, Parquet or Arrow), or a "
-            "name that `evergraph datasets` lists."
+            help="A folder with tables `nodes` and `edges` (CSV, JSONL, Parquet or Arrow files, or "
+            "folders of them), or a name that `evergraph datasets` lists."
         ),
     ],
     out: Annotated[Path, written("The model folder to make.", folder=True)],
