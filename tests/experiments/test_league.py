@@ -16,8 +16,10 @@ from experiments.league import __main__ as command
 from experiments.league.graphs import GRAPHS, only_domain, split
 from experiments.league.lines import Lines
 from experiments.league.models import MODELS, cell
+from experiments.league.parts import HALVES, ablation, defaults
 from experiments.league.peers import closed, random_layers
-from experiments.league.report import chosen, table, views
+from experiments.league.ranking import chosen, table
+from experiments.league.report import views
 from experiments.league.solvers import Kernel, discriminant, ridge
 from experiments.league.views import Seen, Views
 
@@ -157,6 +159,30 @@ def test_tables_hold_the_splits_that_all_models_have():
     assert np.allclose(found.tuned["cora"], [[0.2, 0.3], [0.3, 0.3]])  # chosen by validation
     assert np.allclose(found.default["cora"], [[0.9, 0.3], [0.9, 0.3]])
     assert table(cells, list(MODELS), "any").models == ("ridge on x",)
+
+
+def test_a_part_is_compared_with_its_whole_on_the_same_splits():
+    cells = [made_up("ridge on m", "any", n, [0.5], [0.6], g) for n in (1, 2) for g in GRAPHS[:3]]
+    whole = "closed form, x + m + Âx"
+    cells += [made_up(whole, "any", n, [0.5], [0.61], g) for n in (1, 2) for g in GRAPHS[:2]]
+    (row,) = ablation(cells)
+    assert (row["part"], row["whole"], row["graphs"], row["splits"]) == ("ridge on m", whole, 2, 4)
+    assert row["mean"] == pytest.approx(-0.01)
+    assert row["wins_ties_losses"] == (0, 0, 2)
+
+
+def test_a_rule_comes_from_the_other_half_of_the_graphs():
+    """On even graphs the second candidate is best, on odd ones the first, which ships."""
+    name, cells = "SGD on x‖m", []
+    for half, validation, test in ((0, [0.5, 0.7], [0.6, 0.8]), (1, [0.7, 0.5], [0.9, 0.8])):
+        for graph in HALVES[half][:3]:
+            cell = made_up(name, "class", 0, validation, test, graph)
+            cell["trials"][1]["settings"] = {"hidden": (3,)}
+            cells.append(cell)
+    (row,) = defaults(json.loads(json.dumps(cells)))
+    assert row["rules"] == [{"hidden": [3]}, {}]
+    assert row["shipped"]["mean"] == pytest.approx((-0.2 + 0.0) / 2)
+    assert row["rule"]["mean"] == pytest.approx((-0.2 - 0.1) / 2)
 
 
 def test_the_command_resumes_and_publishes(data, tmp_path, monkeypatch):
