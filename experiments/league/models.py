@@ -155,11 +155,27 @@ RATES: tuple[Settings, ...] = (
 # The default, and the wider and faster network that gained most where it was tried by hand.
 WIDE: tuple[Settings, ...] = ({}, {"hidden": (256,), "lr": 0.1})
 FGN: tuple[Settings, ...] = ({}, {"gain": 0.1, "lr": 0.1})
+# FGN with one thing changed, and the paper's: attention of Eq. (9) on one hop, one Â, no skip.
+CHANGES: dict[str, Settings] = {
+    "no concatenation": {"concatenate": False},
+    "one layer": {"channels": (10,)},
+    "features not rooted": {"root": False},
+    "two steps": {"hops": 2, "diffusion": True},
+    "the paper's": {
+        "hops": 1, "diffusion": False, "attention": "softmax", "concatenate": False,
+        "normalization": "symmetric", "gain": 1.0,
+    },
+}  # fmt: skip
 LINEAR: tuple[Settings, ...] = tuple(
     {"hidden": (), "root": False, "dropout": 0.0, "lr": lr} for lr in (1.0, 10.0)
 )
 PASSES = 30  # of regular training
 NETWORKS = ("mlp", "gcn", "sage", "gat", "appnp")
+
+
+def _changed(what: Settings) -> tuple[Settings, ...]:
+    """FGN's candidates with the same change."""
+    return tuple(one | what for one in FGN)
 
 
 def _ridge(*blocks: str, candidates: tuple[Settings, ...] = RIDGE) -> Model:
@@ -201,6 +217,7 @@ MODELS: dict[str, Model] = {
     ),
     "SGD on x‖m": Model("one pass", RATES, _sgd),
     "FGN + replay": _replay("fgn", FGN),
+    **{f"FGN, {name} + replay": _replay("fgn", _changed(what)) for name, what in CHANGES.items()},
     **{f"{name.upper()} + replay": _replay(name, WIDE) for name in NETWORKS},
     "SGC + replay": Model("replay", LINEAR, _sgc),
     "GCN, trained regularly": _regular("gcn"),

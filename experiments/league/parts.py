@@ -11,10 +11,10 @@ import numpy as np
 from evergraph.evaluate.significance import Difference, outcomes, paired_difference
 from experiments.cells import markdown
 from experiments.league.graphs import GRAPHS
-from experiments.league.models import MODELS
+from experiments.league.models import CHANGES, MODELS
 from experiments.league.ranking import Cell, table
 
-KERNEL, CLOSED = "feature-graph kernel", "closed form, x + m + Âx"
+KERNEL, CLOSED, FGN = "feature-graph kernel", "closed form, x + m + Âx", "FGN + replay"
 PARTS = {
     "kernel, no products": KERNEL,
     "kernel, no roots": KERNEL,
@@ -23,6 +23,7 @@ PARTS = {
     "closed form, x + m": CLOSED,
     "ridge on m": CLOSED,
     "ridge on x": CLOSED,
+    **{f"FGN, {name} + replay": FGN for name in CHANGES},
 }
 """Models that leave something out, and the whole that they are compared with."""
 HALVES = GRAPHS[0::2], GRAPHS[1::2]
@@ -31,14 +32,16 @@ HALVES = GRAPHS[0::2], GRAPHS[1::2]
 def ablation(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """Each part beside its whole, paired over the graphs that both have."""
     rows = []
-    for part, whole in PARTS.items():
-        found = table(cells, (part, whole), "any")
+    wanted = ((p, whole, order) for p, whole in PARTS.items() for order in MODELS[p].orders)
+    for part, whole, order in wanted:
+        found = table(cells, (part, whole), order)
         if len(found.models) < 2 or not found.splits:
             continue
         means, scores = found.means(), found.tuned.values()
         rows.append({
             "part": part,
             "whole": whole,
+            "order": order,
             "graphs": len(found.splits),
             "splits": sum(map(len, found.splits.values())),
             **_points(paired_difference(means[:, 0], means[:, 1])),
@@ -106,7 +109,7 @@ def _points(found: Difference) -> dict[str, float]:
 def sections(parts: Sequence[dict[str, Any]], lost: Sequence[dict[str, Any]]) -> list[str]:
     """Both as Markdown."""
     first = [
-        [row["part"], row["whole"], f"{row['graphs']} ({row['splits']})", _shown(row),
+        [row["part"], row["whole"], row["order"], f"{row['graphs']} ({row['splits']})", _shown(row),
          " / ".join(map(str, row["wins_ties_losses"]))]
         for row in parts
     ]  # fmt: skip
@@ -119,7 +122,7 @@ def sections(parts: Sequence[dict[str, Any]], lost: Sequence[dict[str, Any]]) ->
         "## What parts are worth",
         "Part minus whole in points, paired over graphs (in brackets splits), with 95 % intervals; "
         "wins, ties and losses of the part by graph.",
-        markdown(("part", "whole", "graphs", "points", "wins / ties / loses"), first),
+        markdown(("part", "whole", "order", "graphs", "points", "wins / ties / loses"), first),
         "## What fixed settings lose",
         "Against settings tuned on validation nodes, in points over graphs: those that ship, and "
         "one candidate chosen on the validation nodes of the other half of the graphs.",

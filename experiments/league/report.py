@@ -21,7 +21,7 @@ from experiments.league.ranking import Cell, Table, chosen, table
 
 SCHEMA = 2  # of results/league.json
 OURS = parts.KERNEL  # whom the others are compared with
-RANKED = [name for name in MODELS if parts.PARTS.get(name) != parts.KERNEL]
+RANKED = [name for name in MODELS if parts.PARTS.get(name) in (None, parts.CLOSED)]
 
 
 def tested(found: Table) -> dict[str, Any]:
