@@ -47,7 +47,8 @@ bench: $(READY) ## the benchmarks; ratios are written to results/
 	$(BIN)/python -m benchmarks.cluster --part speed --nodes 200000 --out results/bench_cluster.json
 	$(BIN)/python -m benchmarks.cluster --part speed --nodes 40000 --citations 1 --landmarks 2048 --out results/bench_cluster_embedding.json
 	for n in 30000 100000 300000 1000000; do $(BIN)/python -m benchmarks.scale --nodes $$n; done
-	$(BIN)/python -m benchmarks.scale --part cut --nodes 200000 --shards 2,4,16,64
+	for s in 1 3 4; do $(BIN)/python -m benchmarks.scale --nodes 100000 --shards $$s; done
+	$(BIN)/python -m benchmarks.partitions --out results/bench_partitions.json
 
 paper: $(READY) ## the paper's node classification tables, beside the published values
 	$(BIN)/python -m experiments.overall --figures docs/figures

@@ -29,6 +29,9 @@ from evergraph.model import Model, Settings
 
 BATCH = 100  # edits that are one transaction
 PARTS = ("equal", "speed")
+NAMES = (
+    "nodes", "ghosts", "edges", "held_edges", "bytes", "peak_bytes", "cpu_seconds", "traffic"
+)  # fmt: skip
 Tables = tuple[Any, Any]
 Row = dict[str, Any]
 
@@ -109,7 +112,16 @@ def trained(path: Path, tables: Tables, settings: Settings, shards: int) -> Any:
 
 def processes(cluster: Cluster) -> list[Row]:
     """What each shard holds, has received, and took of memory at the most and of CPU time."""
-    names = ("nodes", "ghosts", "edges", "bytes", "peak_bytes", "cpu_seconds", "traffic")
+    names = (
+        "nodes",
+        "ghosts",
+        "edges",
+        "held_edges",
+        "bytes",
+        "peak_bytes",
+        "cpu_seconds",
+        "traffic",
+    )
     return [{name: part[name] for name in names} for part in cluster.inspect()["shards"]]
 
 

@@ -1,7 +1,6 @@
-"""What a cluster costs as graphs grow, and what partitions of a power-law graph would cost.
+"""What nodes, ghosts, edges and events cost on shards, and what larger graphs need.
 
-`--part cost` measures one size and adds it to the file, `--part cut` simulates partitions. Each
-size has a process of its own, so that its peak of memory is its own.
+One call measures one size and adds it to the file, so that its peak of memory is its own.
 """
 
 from __future__ import annotations
@@ -18,27 +17,25 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 import typer
-from numpy.typing import NDArray
 from pyarrow import parquet
 from rich.table import Table
+from scipy.optimize import nnls
 
 from benchmarks.cluster import processes
-from evergraph.checks import check_one_of
 from evergraph.cli.console import AsJson, publish, table_of, write
 from evergraph.cluster import Cluster
 from evergraph.cluster.engine import connect
-from evergraph.cluster.partition import homes, keys_of
 from evergraph.datasets.generate import Growth, generate
 from evergraph.datasets.objects import dataset_tables
 from evergraph.evaluate.evidence import provenance
 from evergraph.model import Settings
 
-PARTS = ("cost", "cut")
 BLOCK = 500_000  # nodes of a generated graph; larger ones are several side by side
 EVENTS, BATCH = 2_000, 100
 LARGE = (10**8, 10**9)
+HELD = ("nodes", "ghosts", "held_edges")
+COSTS = ("peak_bytes", "bytes", "disk_bytes", "cpu_seconds")
 GROWTH = Growth(citations=4.0, features=32, words=6.0)
-Ints = NDArray[np.int64]
 Row = dict[str, Any]
 
 
@@ -71,8 +68,7 @@ def cost(nodes: int, citations: float, shards: int, settings: Settings) -> Row:
     connect(None, shards, 200_000_000)
     with TemporaryDirectory() as folder:
         tables = write_tables(Path(folder) / "tables", nodes, citations)
-        files = sorted(Path(folder).rglob("*.parquet"))
-        read = sum(file.stat().st_size for file in files)
+        read = [file.stat().st_size for file in Path(folder).rglob("*.parquet")]
         begun = time.perf_counter()
         path = Path(folder) / "cluster"
         with Cluster.train(path, *tables, shards=shards, settings=settings) as cluster:
@@ -80,10 +76,12 @@ def cost(nodes: int, citations: float, shards: int, settings: Settings) -> Row:
             clock, each = dict(cluster.shards.clock), processes(cluster)
             row: Row = {
                 "nodes": nodes, "edges": sum(one["edges"] for one in each), "shards": shards,
-                "files": len(files), "file_bytes": read, "seconds": seconds, "clock": clock,
+                "files": len(read), "file_bytes": sum(read), "seconds": seconds, "clock": clock,
                 "digest": cluster.digest(), "processes": each,
             }  # fmt: skip
-            row["store_bytes"] = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+            for place, one in enumerate(each):
+                files = (path / f"shard-{place}").iterdir()
+                one["disk_bytes"] = sum(file.stat().st_size for file in files)
             row["events"] = learned(cluster, nodes)
     row["coordinator_peak_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return row
@@ -124,116 +122,83 @@ def sent(after: list[Row], before: list[Row] | None = None) -> dict[str, int]:
 
 
 def model(rows: list[Row]) -> Row:
-    """Costs of a node by size, their exponents, and what larger graphs need."""
-    found: Row = {"by_size": [], "exponents": {}}
-    for row in rows:
-        traffic, each, events = sent(row["processes"]), row["processes"], row["events"]
-        work = row["seconds"] - row["clock"]["start"]
-        found["by_size"].append({
-            "nodes": row["nodes"],
-            "seconds": work,
-            "seconds_per_million_nodes": 1e6 * work / row["nodes"],
-            "memory_per_node": sum(one["bytes"] for one in each) / row["nodes"],
-            "peak_per_node": sum(one["peak_bytes"] for one in each) / row["nodes"],
-            "disk_per_node": row["store_bytes"] / row["nodes"],
-            "ghosts_per_node": sum(one["ghosts"] for one in each) / row["nodes"],
-            "messages_per_edge": sum(
-                traffic.get(name, 0) for name in ("rows", "ghosts", "means")
-            ) / max(row["edges"], 1),
-            "message_bytes_per_edge": sum(
-                traffic.get(f"{name}_bytes", 0) for name in ("rows", "ghosts", "means")
-            ) / max(row["edges"], 1),
-            "seconds_per_million_events": 1e6 * events["seconds"] / events["count"],
-        })  # fmt: skip
-    sizes = np.log([row["nodes"] for row in found["by_size"]])
-    if len(sizes) > 1:
-        for name in ("seconds", "memory_per_node", "disk_per_node", "seconds_per_million_events"):
-            values = np.log([row[name] for row in found["by_size"]])
-            found["exponents"][name] = float(np.polyfit(sizes, values, 1)[0])
-    return found
+    """What a node, a ghost and an edge cost a shard, how costs grow, and what is sent for an edge.
 
-
-def needed(by_size: Row, machine_bytes: int, cores: int, shards: int) -> list[Row]:
-    """Machines, memory and hours for large graphs, if a node costs there what it costs here."""
-    found = []
-    for nodes in LARGE:
-        memory = by_size["peak_per_node"] * nodes
-        machines = max(int(np.ceil(memory / machine_bytes)), 1)
-        core_seconds = by_size["seconds_per_million_nodes"] * nodes / 1e6 * shards
-        found.append({
-            "nodes": nodes,
-            "memory_bytes": memory,
-            "disk_bytes": by_size["disk_per_node"] * nodes,
-            "machines": machines,
-            "cores_of_a_machine": cores,
-            "hours": core_seconds / (machines * cores) / 3600,
-        })  # fmt: skip
-    return found
-
-
-# -- partitions -------------------------------------------------------------------------------
-
-
-def cut(nodes: int, citations: float, shards: list[int]) -> list[Row]:
-    """How hash and a streaming partitioner share a power-law graph out."""
-    growth = replace(GROWTH, nodes=nodes, citations=citations, skew=0.7)
-    source, target = generate(growth).graph.edges.numpy()
-    ends = np.concatenate([source, target]), np.concatenate([target, source])
-    order = np.argsort(ends[0], kind="stable")
-    indptr = np.r_[0, np.cumsum(np.bincount(ends[0], minlength=nodes))]
-    rows = []
-    for number in shards:
-        hashed = homes(keys_of(range(nodes)), number)
-        for name, owner in (
-            ("hash", hashed), ("streaming", streamed(indptr, ends[1][order], number))
-        ):  # fmt: skip
-            rows.append({"partition": name, "shards": number, **loads(owner, source, target)})
-    degrees = np.sort(np.diff(indptr))[::-1]
-    for row in rows:
-        row["nodes"], row["edges"] = nodes, len(source)
-        row["largest_degree"], row["median_degree"] = int(degrees[0]), int(np.median(degrees))
-    return rows
-
-
-def streamed(indptr: Ints, neighbors: Ints, shards: int, gamma: float = 1.5) -> Ints:
-    """Shards by one pass over the nodes in their order (Fennel, Tsourakakis et al. 2014).
-
-    A node goes where most of its neighbors are that came before it, minus a price of large parts,
-    `α γ |P|^(γ - 1)` with `α = m k^(γ - 1) / n^γ`. Parts may be a tenth larger than the mean.
+    Costs are the least squares, none negative, over all processes of all measurements, each by
+    what it holds. Exponents are slopes of logarithms over the sizes of one kind of graph on two
+    shards, without what a process costs that holds nothing.
     """
-    nodes, edges = len(indptr) - 1, len(neighbors) / 2
-    alpha = edges * shards ** (gamma - 1) / nodes**gamma
-    owner = np.full(nodes, -1, dtype=np.int64)
-    sizes, most = np.zeros(shards), 1.1 * nodes / shards
-    for node in range(nodes):
-        near = owner[neighbors[indptr[node] : indptr[node + 1]]]
-        gain = np.bincount(near[near >= 0], minlength=shards) - alpha * gamma * np.sqrt(sizes)
-        gain[sizes >= most] = -np.inf
-        owner[node] = int(gain.argmax())
-        sizes[owner[node]] += 1
-    return owner
+    each = [one for row in rows for one in row["processes"]]
+    held = np.array([[1.0, *(one[name] for name in HELD)] for one in each])
+    found: Row = {"held": ["process", *HELD]}
+    for cost in COSTS:
+        values = np.array([float(one[cost]) for one in each])
+        weight = 1 / np.maximum(values, 1e-9)  # relative errors count alike
+        found[cost] = nnls(held * weight[:, None], values * weight)[0].tolist()
+    found["by_size"] = [by_size(row) for row in rows]
+    found["exponents"] = {}
+    for citations in sorted({row["citations"] for row in rows}):
+        mine = [row for row in rows if row["citations"] == citations and row["shards"] == 2]
+        if len(mine) > 2:
+            sizes = np.log([row["nodes"] for row in mine])
+            found["exponents"][str(citations)] = {
+                cost: float(
+                    np.polyfit(sizes, np.log([total(row, cost, found) for row in mine]), 1)[0]
+                )
+                for cost in COSTS
+            }
+    return found
 
 
-def loads(owner: Ints, source: Ints, target: Ints) -> Row:
-    """Shares of cut edges, ghosts of a node, and the largest part over the mean."""
-    shards = int(owner.max()) + 1
-    one, other = owner[source], owner[target]
-    crossing = one != other
-    # a node is a ghost once in each foreign shard that it has a neighbor in
-    pairs = np.concatenate([
-        source[crossing] * shards + other[crossing], target[crossing] * shards + one[crossing]
-    ])  # fmt: skip
-    ghosts = np.unique(pairs)
-    own = np.bincount(owner, minlength=shards)
-    held = own + np.bincount(ghosts % shards, minlength=shards)
-    edges = np.bincount(one, minlength=shards) + np.bincount(other[crossing], minlength=shards)
+def total(row: Row, cost: str, found: Row) -> float:
+    """The cost of all shards, without that of processes that hold nothing."""
+    base = found[cost][0] * row["shards"]
+    return float(max(sum(one[cost] for one in row["processes"]) - base, 1e-9))
+
+
+def by_size(row: Row) -> Row:
+    """What a measurement says of one node, edge and event."""
+    traffic, each, events = sent(row["processes"]), row["processes"], row["events"]
+    names, edges = ("rows", "ghosts", "means"), max(row["edges"], 1)
+    nbytes = [f"{name}_bytes" for name in names]
     return {
-        "cut": float(crossing.mean()),
-        "ghosts_per_node": len(ghosts) / len(owner),
-        "nodes_skew": float(own.max() / own.mean()),
-        "held_skew": float(held.max() / held.mean()),
-        "edges_skew": float(edges.max() / edges.mean()),
-    }
+        **{name: row[name] for name in ("nodes", "citations", "shards")},
+        "seconds_per_million_nodes": 1e6 * (row["seconds"] - row["clock"]["start"]) / row["nodes"],
+        "peak_bytes_of_a_shard": max(one["peak_bytes"] for one in each),
+        "coordinator_peak_bytes": row["coordinator_peak_bytes"],
+        "disk_bytes_per_node": sum(one["disk_bytes"] for one in each) / row["nodes"],
+        "ghosts_per_node": sum(one["ghosts"] for one in each) / row["nodes"],
+        "messages_per_edge": sum(traffic.get(name, 0) for name in names) / edges,
+        "message_bytes_per_edge": sum(traffic.get(name, 0) for name in nbytes) / edges,
+        "seconds_per_million_events": 1e6 * events["seconds_with_sums"] / events["count"],
+        "bytes_per_event": sum(events["sent"].get(n, 0) for n in nbytes) / events["count"],
+    }  # fmt: skip
+
+
+def needed(found: Row, citations: float, machine_bytes: int, cores: int) -> list[Row]:
+    """Machines, memory and hours for large graphs, one shard on each core.
+
+    With many shards nearly all neighbors of a node are elsewhere, so that it has as many ghosts as
+    neighbors, and each edge is held twice: that is assumed.
+    """
+    rows = []
+    for nodes in LARGE:
+        machines = 0
+        memory = np.inf
+        while memory > machine_bytes:
+            machines = max(machines + 1, int(machines * 1.05))
+            own = nodes / (machines * cores)
+            held = np.array([1.0, own, 2 * citations * own, 2 * citations * own])
+            memory = cores * float(np.array(found["peak_bytes"]) @ held)
+        rows.append({
+            "nodes": nodes,
+            "edges": int(citations * nodes),
+            "machines": machines,
+            "memory_bytes": memory * machines,
+            "disk_bytes": float(np.array(found["disk_bytes"]) @ held) * cores * machines,
+            "hours": float(np.array(found["cpu_seconds"]) @ held) / 3600,
+        })  # fmt: skip
+    return rows
 
 
 def as_text(value: Any) -> str:
@@ -242,10 +207,9 @@ def as_text(value: Any) -> str:
 
 
 def main(
-    part: Annotated[str, typer.Option(help="cost or cut.")] = "cost",
     nodes: Annotated[int, typer.Option(help="Of the generated graph.")] = 30_000,
     citations: Annotated[float, typer.Option(help="Edges of a node.")] = 4.0,
-    shards: Annotated[str, typer.Option(help="Numbers of shards; `cost` takes one.")] = "2",
+    shards: Annotated[int, typer.Option(help="Processes.")] = 2,
     landmarks: Annotated[int, typer.Option(help="Of the closed form.")] = 64,
     machine_gb: Annotated[int, typer.Option(help="Memory of a machine, for estimates.")] = 256,
     machine_cores: Annotated[int, typer.Option(help="Cores of a machine, for estimates.")] = 32,
@@ -254,33 +218,22 @@ def main(
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Measure one size of a graph on a cluster, or simulate partitions."""
-    check_one_of("the part", part, PARTS)
-    found: Row = json.loads(out.read_text()) if out.exists() else {"cost": [], "cut": []}
-    numbers, evidence = [int(one) for one in shards.split(",")], provenance()
-    if part == "cost":
-        settings = Settings(landmarks=landmarks)
-        row = {**evidence, "citations": citations, "landmarks": landmarks, "cores": os.cpu_count()}
-        row |= cost(nodes, citations, numbers[0], settings)
-        kind = ("nodes", "citations", "shards", "landmarks")
-        rows = [old for old in found["cost"] if any(old[name] != row[name] for name in kind)]
-        found["cost"] = sorted([*rows, row], key=lambda one: (one["citations"], one["nodes"]))
-        found["model"] = {}
-        for each in sorted({one["citations"] for one in found["cost"]}):
-            mine = [one for one in found["cost"] if one["citations"] == each]
-            made = model(mine)
-            size = machine_gb << 30
-            made["needed"] = needed(made["by_size"][-1], size, machine_cores, mine[-1]["shards"])
-            found["model"][str(each)] = made
-    else:
-        found["cut"] = [{**evidence, **row} for row in cut(nodes, citations, numbers)]
+    """Measure one size of a graph on a cluster of Ray on this machine."""
+    found: Row = json.loads(out.read_text()) if out.exists() else {"rows": []}
+    row = {**provenance(), "citations": citations, "landmarks": landmarks, "cores": os.cpu_count()}
+    row |= cost(nodes, citations, shards, Settings(landmarks=landmarks))
+    kind = ("citations", "shards", "nodes", "landmarks")
+    rows = [old for old in found["rows"] if any(old[name] != row[name] for name in kind)]
+    found["rows"] = sorted([*rows, row], key=lambda one: [one[name] for name in kind])
+    found["model"] = made = model(found["rows"])
+    made["machine"] = {"bytes": machine_gb << 30, "cores": machine_cores}
+    made["needed"] = needed(made, GROWTH.citations, machine_gb << 30, machine_cores)
     write(found, out)
 
     def table() -> Table:
-        last = found["model"][str(citations)]["by_size"] if part == "cost" else found["cut"]
-        names = [name for name in last[0] if name not in evidence]
-        shown = [[as_text(row[name]) for name in names] for row in last]
-        return table_of(f"{part} of shards", tuple(names), shown)
+        names = list(made["by_size"][0])
+        shown = [[as_text(one[name]) for name in names] for one in made["by_size"]]
+        return table_of("what shards cost", tuple(names), shown)
 
     publish(found, as_json, None, table)
 

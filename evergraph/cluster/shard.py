@@ -220,6 +220,7 @@ class Shard:
         return {
             "nodes": len(nodes),
             "ghosts": len(self.graph) - len(nodes),
+            "held_edges": self.graph.num_edges,
             "edges": self.holding.count(store.edges()),
             "waiting_edges": self.holding.count(store.waiting()),
             "classes": self.graph.classes,
