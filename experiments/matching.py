@@ -38,7 +38,7 @@ from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
 from evergraph.stream.batch import Batch
 from experiments.cells import markdown
-from experiments.matching_scenes import CATEGORIES, motorcycle_pairs, rendered_pairs
+from experiments.matching_scenes import HARSH, motorcycle_pairs, rendered_pairs
 
 Report = Callable[[str], None]
 Cell = dict[str, Any]
@@ -144,7 +144,7 @@ def _tests(chosen: Split, seed: int, settings: Settings) -> dict[str, list[Pair]
         "stereo, motorcycle": list(motorcycle_pairs(settings.stereo)),
         "rendered, four frames apart": [
             pair
-            for name, category in CATEGORIES.items()
+            for name, category in HARSH.items()
             for pair in rendered_pairs(
                 category, textures, settings.frames, seed, APART, views.points, name=name
             )
@@ -269,6 +269,17 @@ def publish(
     typer.echo(json.dumps(result, indent=1) if as_json else text)
 
 
+def resumed(part: Path, config: Cell, evidence: Cell, make: Callable[[], Cell]) -> Cell:
+    """One part of a result from its file, which is made where it is missing."""
+    config = json.loads(json.dumps(config))
+    if not part.exists():
+        write({**evidence, "config": config, **make()}, part)
+    done: Cell = json.loads(part.read_text())
+    if done["config"] != config:
+        raise ValueError(f"{part} belongs to other settings; use another --work folder")
+    return done
+
+
 def main(
     seeds: int = 5,
     work: Path = Path("out/matching"),
@@ -303,16 +314,14 @@ def main(
             def follow(what: str, seed: int = seed) -> None:
                 shown.update(task, description=f"seed {seed}: {what}")
 
-            part = work / f"seed_{seed}.json"
-            if not part.exists():
+            def make(seed: int = seed, follow: Report = follow) -> Cell:
                 found, matchers = run_seed(seed, settings, follow)
                 work.mkdir(parents=True, exist_ok=True)
                 for kind, matcher in matchers.items():
                     matcher.save(work / f"{kind}_{seed}.safetensors", {"seed": seed, **evidence})
-                write({**evidence, "config": config, "cells": found}, part)
-            done = json.loads(part.read_text())
-            if done["config"] != config:
-                raise ValueError(f"{part} belongs to other settings; use another --work folder")
+                return {"cells": found}
+
+            done = resumed(work / f"seed_{seed}.json", config, evidence, make)
             cells += done["cells"]
             shown.advance(task)
     made = {key: done[key] for key in evidence}

@@ -44,9 +44,15 @@ class Category:
 CATEGORIES = {
     "indoor": Category(),
     "outdoor": Category(open=True),
+    "dark": Category(light=0.25, noise=2.0),
+    "hard": Category(motion=2.0),
+}
+HARSH = {
+    **CATEGORIES,
     "dark": Category(light=0.12, noise=5.0),
     "hard": Category(motion=3.0),
 }
+"""Categories of which few points can be matched at all, for matchers that may say no."""
 
 
 @dataclass(frozen=True)

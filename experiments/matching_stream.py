@@ -44,7 +44,7 @@ from evergraph.stream.continuum import Continuum
 from evergraph.stream.schedule import Schedule
 from experiments.cells import markdown
 from experiments.matching import origin, publish
-from experiments.matching_scenes import CATEGORIES, rendered_pairs
+from experiments.matching_scenes import HARSH, rendered_pairs
 
 APART = 2  # frames between the two of a pair
 TESTED = 500  # where the seeds of test sequences begin
@@ -79,7 +79,7 @@ def domains(how: Stream, seed: int) -> tuple[Domains, Domains]:
                     category, textures, how.frames, 1000 * seed + offset + number, APART, how.points
                 )
             ]
-            for domain, category in CATEGORIES.items()
+            for domain, category in HARSH.items()
         })  # fmt: skip
     return parts[0], parts[1]
 

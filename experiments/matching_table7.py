@@ -1,68 +1,54 @@
 """The paper's Table 7 and Fig. 3: FGN against GAT in the paper's arrangement, by category.
 
-Mean error of the 150 most confident matches, hidden points included, as the paper counts; beside it
-precision, recall, F1 and pose AUC, and our candidate graph. The published values are of the whole
-TartanAir with learned descriptors: on anything else compare the rows with each other, not with
-them. `python -m experiments.matching_table7 [TARTANAIR] --out results/matching_table7.json`.
+Mean error of the 150 most confident matches of points that can be matched: those whose true place
+has a point within 3 pixels. Beside it the same with hidden points and points without a partner,
+which the paper counts too; F1; an oracle that knows the nearest true point; nearest neighbors; and
+our candidate graph. The published values are of the whole TartanAir with learned points and
+descriptors: on anything else compare the rows with each other, not with them.
+`python -m experiments.matching_table7 [TARTANAIR] --out results/matching_table7.json`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from fnmatch import fnmatch
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import typer
-from numpy.typing import NDArray
 
 from evergraph.apps.matching.evaluate import (
     Match,
     Score,
-    evaluate,
     judge,
     nearest_neighbor,
-    summarize,
+    oracle,
+    settled,
 )
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.tartanair import Sequence as Frames
 from evergraph.apps.matching.tartanair import sequence_pairs, sequences
-from evergraph.apps.matching.train import Fit, fit
 from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress
 from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
-from experiments.cells import markdown
-from experiments.matching import origin, publish
-from experiments.matching_paper import (
-    PAPER_KINDS,
-    PaperKind,
-    PaperNetwork,
-    PointMatching,
-    labeled_points,
+from experiments.matching import publish, resumed
+from experiments.matching_categories import (
+    Run,
+    differences,
+    page,
+    read_categories,
+    tabulate,
+    tolerance_figure,
 )
+from experiments.matching_paper import PAPER_KINDS, Plateau, converge
 from experiments.matching_scenes import write_sequences
 
 Report = Callable[[str], None]
-Run = dict[str, dict[str, list[Score]]]  # the scores of pairs by method and sequence
-OVERALL = "all"
-TOLERANCES = tuple(round(0.25 * step, 2) for step in range(1, 41))  # pixels, up to 10
-PUBLISHED: dict[str, dict[str, float]] = {
-    "gat": {
-        "indoor": 1.70, "outdoor": 2.73, "natural": 4.17, "artificial": 2.31, "mixed": 2.19,
-        "dark": 6.00, "hard": 4.68, OVERALL: 2.64,
-    },
-    "fgn": {
-        "indoor": 1.52, "outdoor": 2.05, "natural": 2.88, "artificial": 1.85, "mixed": 1.56,
-        "dark": 4.75, "hard": 3.25, OVERALL: 2.00,
-    },
-}  # fmt: skip
-"""Mean error in pixels on TartanAir, Table 7 of the paper."""
+Curves = dict[str, list[tuple[float, float]]]  # rate and validation error by network and round
 
 
 @dataclass(frozen=True)
@@ -71,37 +57,12 @@ class Table7:
 
     apart: int = 1  # frames between the two of a pair
     width: int = 320  # of the images in pixels
-    points: int = 256  # of each image; half of them, the strongest, in training
-    steps: int = 100  # pairs to train on
-    rates: tuple[float, ...] = (1e-4, 1e-3)  # to choose from on validation sequences
+    points: int = 800  # of each image; half of them, the strongest, in training
     share: float = 0.8  # of sequences to train on; a quarter of those is for validation
     most: int = 50  # pairs of a sequence
-
-
-def read_categories(path: Path | None = None) -> dict[str, list[str]]:
-    """Patterns of sequence names by category: a JSON file of your own, or ours."""
-    text = (path or Path(__file__).with_name("matching_categories.json")).read_text()
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"categories must be JSON, got {path}: {error}") from error
-    if not isinstance(found, dict) or not all(isinstance(v, list) for v in found.values()):
-        raise ValueError(f"categories must map each name to a list of patterns, got {path}")
-    return found
-
-
-def categories_of(name: str, categories: dict[str, list[str]]) -> list[str]:
-    """All categories of a sequence; a sequence may have several, as in the paper.
-
-    Example:
-        >>> categories_of("office2/Hard/P000", {"indoor": ["office*"], "hard": ["*/Hard/*"]})
-        ['indoor', 'hard']
-    """
-    return [
-        category
-        for category, patterns in categories.items()
-        if any(fnmatch(name, pattern) for pattern in patterns)
-    ]
+    each: int = 10  # rendered sequences of a category, others for every seed
+    frames: int = 6  # of each of those
+    training: Plateau = field(default_factory=Plateau)
 
 
 def load_pairs(found: Sequence[Frames], how: Table7, report: Report) -> dict[str, list[Pair]]:
@@ -138,35 +99,30 @@ def split_sequences(
 
 def run_seed(
     data: dict[str, list[Pair]], how: Table7, seed: int, ours: Matcher, report: Report
-) -> Run:
+) -> tuple[Run, Curves]:
     """The scores of every pair of the test sequences: by method, then by sequence."""
     train, valid, test = split_sequences(list(data), how.share, seed)
     small = [_strongest(pair, how.points // 2) for name in train for pair in data[name]]
     watch = [pair for name in valid for pair in data[name]]
-    methods: dict[str, Match] = {"descriptors alone": nearest_neighbor}
+    methods: dict[str, Match] = {
+        "oracle": oracle,
+        "nearest neighbor": nearest_neighbor,
+        "mutual nearest neighbor": settled()["mutual nearest neighbor"],
+    }
+    curves: Curves = {}
     for kind in PAPER_KINDS:
         report(f"seed {seed}: training {kind}")
-        methods[kind] = _train(kind, small, watch, how, seed)
+        network, curves[kind] = converge(kind, small, watch, how.training, seed)
+        methods[kind] = network.match
     methods["ours, candidate graph"] = ours.match_pair
-    return {
+    report(f"seed {seed}: testing")
+    run = {
         method: {
             name: [judge(pair, match(pair), geometry=True) for pair in data[name]] for name in test
         }
         for method, match in methods.items()
     }
-
-
-def _train(kind: PaperKind, pairs: list[Pair], watch: list[Pair], how: Table7, seed: int) -> Match:
-    """The network of the learning rate with the least mean error on validation pairs."""
-    data = [batch for pair in pairs if (batch := labeled_points(pair)).target.eq(1).any()]
-    found: list[tuple[float, Match]] = []
-    for rate in how.rates:
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            network = PaperNetwork(kind, pairs[0].first.descriptors.shape[1])
-        fit(network, data, Fit(how.steps, 1, rate, False), seed, PointMatching())
-        found.append((evaluate(watch, network.match)["mean_error"], network.match))
-    return min(found, key=lambda one: one[0])[1]
+    return run, curves
 
 
 def _strongest(pair: Pair, count: int) -> Pair:
@@ -177,91 +133,53 @@ def _strongest(pair: Pair, count: int) -> Pair:
     return Pair(pair.first.take(rows0), pair.second.take(rows1), truth, pair.size)
 
 
-def tolerance_curve(errors: NDArray[Any], tolerances: Sequence[float] = TOLERANCES) -> list[float]:
-    """Share of matches with an error up to each tolerance (Fig. 3)."""
-    if not len(errors):
-        return [0.0] * len(tolerances)
-    return [float((errors <= tolerance).mean()) for tolerance in tolerances]
+def plain(score: Score) -> dict[str, Any]:
+    """A score as JSON has it."""
+    values = vars(score).items()
+    return {name: v.round(4).tolist() if isinstance(v, np.ndarray) else v for name, v in values}
 
 
-def tabulate(runs: Sequence[Run], categories: dict[str, list[str]]) -> list[dict[str, Any]]:
-    """One row for each category and method, over the test sequences of all seeds."""
-    rows = []
-    for category in [*categories, OVERALL]:
+def read_run(scores: dict[str, dict[str, list[dict[str, Any]]]]) -> Run:
+    """The scores of one seed from its file."""
 
-        def within(name: str, category: str = category) -> bool:
-            return category == OVERALL or category in categories_of(name, categories)
+    def read(one: dict[str, Any]) -> Score:
+        return Score(**{**one, **{name: np.array(one[name]) for name in ("errors", "possible")}})
 
-        for method in runs[0]:
-            by_seed = [
-                [score for name in run[method] if within(name) for score in run[method][name]]
-                for run in runs
-            ]
-            scores = [score for found in by_seed for score in found]
-            if not scores:
-                continue
-            errors = [[score.errors for score in found] for found in by_seed]
-            means = [float(np.concatenate(found).mean()) if found else None for found in errors]
-            every = np.concatenate([score.errors for score in scores])
-            rows.append({
-                "category": category, "method": method,
-                "published": PUBLISHED.get(method, {}).get(category), **summarize(scores),
-                "tolerances": list(TOLERANCES), "within_tolerance": tolerance_curve(every),
-                "mean_error_per_seed": means,
-            })  # fmt: skip
-    return rows
+    return {
+        method: {name: [read(one) for one in found] for name, found in by_name.items()}
+        for method, by_name in scores.items()
+    }
 
 
-def page(result: dict[str, Any]) -> str:
-    """Mean error and F1 by category, with the published values."""
-    rows = result["rows"]
-    categories = list(dict.fromkeys(row["category"] for row in rows))
-    cells = {(row["method"], row["category"]): row for row in rows}
-    parts = ["# Table 7: the paper's arrangement by scene category", origin(result)]
-    for name, title in (("mean_error", "Mean error, pixels"), ("f1", "F1 within 3 pixels")):
-        lines = []
-        for method in dict.fromkeys(row["method"] for row in rows):
-            found = [cells.get((method, category)) for category in categories]
-            lines.append([method, *("" if r is None else f"{r[name]:.3f}" for r in found)])
-            known = ["" if r is None or not r["published"] else r["published"] for r in found]
-            if name == "mean_error" and any(known):
-                texts = [f"{value:.2f}" if value else "" for value in known]
-                lines.append([f"{method}, published on TartanAir", *texts])
-        parts += [f"## {title}", markdown(["method", *categories], lines)]
-    return "\n\n".join(parts) + "\n"
-
-
-def tolerance_figure(rows: list[dict[str, Any]], path: Path) -> None:
-    """Precision against tolerance, one panel a category: the paper's Fig. 3."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    mpl.use("Agg")
-    categories = list(dict.fromkeys(row["category"] for row in rows))
-    figure = Figure(figsize=(3.2 * len(categories), 3.2), layout="constrained")
-    for place, category in enumerate(categories):
-        axes = figure.add_subplot(1, len(categories), place + 1)
-        for row in rows:
-            if row["category"] == category:
-                axes.plot(row["tolerances"], row["within_tolerance"], label=row["method"])
-        axes.set(title=category, xlabel="tolerance, pixels", ylim=(0, 1))
-        axes.grid(alpha=0.3)
-        if not place:
-            axes.set_ylabel("share of matches")
-            axes.legend(fontsize=7, loc="lower right")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+def one_seed(
+    folder: Path | None, how: Table7, seed: int, ours: Matcher, report: Report
+) -> dict[str, Any]:
+    """What is written for one seed: sequences, scores and the course of training."""
+    with TemporaryDirectory() as place:
+        if folder is None:
+            report(f"seed {seed}: rendering")
+            write_sequences(Path(place), how.each, how.frames, how.width, seed)
+        data = load_pairs(sequences(folder or Path(place)), how, report)
+    run, curves = run_seed(data, how, seed, ours, report)
+    scores = {
+        method: {name: [plain(score) for score in found] for name, found in by_name.items()}
+        for method, by_name in run.items()
+    }
+    return {"sequences": len(data), "scores": scores, "curves": curves}
 
 
 def main(
     folder: Annotated[Path | None, typer.Argument()] = None,
-    seeds: int = 2,
+    seeds: int = 5,
     categories: Path | None = None,
     steps: int = 100,
+    rounds: int = 40,
     apart: int = 1,
-    each: int = 5,
-    frames: int = 8,
+    each: int = 10,
+    frames: int = 6,
+    points: int = 800,
     picture: Path | None = None,
+    work: Path = Path("out/table7"),
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
@@ -269,27 +187,36 @@ def main(
 
     On TartanAir in FOLDER, or on EACH rendered sequences of a category. --categories is a JSON file
     from categories to patterns of ENV/LEVEL/P###; --picture gets the tolerance curves of Fig. 3.
+    Finished seeds stay in the --work folder, from which a run resumes. Training ends by itself;
+    --steps are those between two looks at validation pairs, --rounds the most of these.
     """
     evidence = provenance()
     quiet_threads()
-    how = Table7(apart=apart, steps=steps)
-    with complaints(), progress(as_json) as shown, TemporaryDirectory() as place:
+    how = Table7(
+        apart=apart, points=points, each=each, frames=frames,
+        training=Plateau(steps, most=rounds),
+    )  # fmt: skip
+    data = "rendered" if folder is None else folder.name
+    with complaints(), progress(as_json) as shown:
         patterns = read_categories(categories)
         task = shown.add_task("rendering", total=seeds)
         report = lambda what: shown.update(task, description=what)  # noqa: E731
-        if folder is None:
-            write_sequences(Path(place), each, frames)
-        data = load_pairs(sequences(folder or Path(place)), how, report)
         ours = Matcher.pretrained(points=how.points)
-        runs = []
+        config = {"data": data, **asdict(how)}
+        parts = []
         for seed in range(seeds):
-            runs.append(run_seed(data, how, seed, ours, report))
+            make = partial(one_seed, folder, how, seed, ours, report)
+            parts.append(resumed(work / f"seed_{seed}.json", config, evidence, make))
             shown.advance(task)
+    runs = [read_run(part["scores"]) for part in parts]
     rows = tabulate(runs, patterns)
     if picture is not None:
         tolerance_figure(rows, picture)
-    about = {"data": "rendered" if folder is None else folder.name, "sequences": len(data)}
-    publish(page, as_json, out, seeds, **evidence, **about, config=asdict(how), rows=rows)
+    body = {"rows": rows, "differences": differences(runs, patterns)}
+    training = [part["curves"] for part in parts]
+    evidence = {key: parts[-1][key] for key in evidence}
+    publish(page, as_json, out, seeds, **evidence, sequences=parts[0]["sequences"],
+            config=config, training=training, **body)  # fmt: skip
 
 
 if __name__ == "__main__":

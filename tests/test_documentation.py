@@ -4,6 +4,7 @@ Doctests, of docstrings and of the pages, run in this same suite.
 """
 
 import ast
+import html
 import inspect
 import re
 import subprocess
@@ -91,6 +92,23 @@ def test_the_site_loads_nothing_from_elsewhere_and_its_links_lead_somewhere(site
     for sheet in (*site.rglob("*.css"), *(site / "assets/javascripts").glob("bundle*.js")):
         wrong += re.findall(r"(?:@import|url\()\s*[\"']?https?://[^)\"']+", sheet.read_text())
     assert wrong == []
+
+
+def test_the_site_shows_the_files_that_its_pages_include(site):
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        shown = site / page.with_suffix(".html").name
+        seen = re.sub(r"<[^>]+>|\s", "", html.unescape(shown.read_text()))
+        assert "--8<--" not in seen, page.name
+        for name in re.findall(r"^```python title=\"(.+)\"", page.read_text(), re.M):
+            last = (ROOT / name).read_text().strip().splitlines()[-1]
+            assert re.sub(r"\s", "", last) in seen, name
+
+
+def test_the_navigation_names_a_page_once():
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    pages = re.findall(r": (\S+\.md)$", nav, re.M)
+    assert len(pages) > 30
+    assert sorted(pages) == sorted(set(pages))
 
 
 def strings(root):

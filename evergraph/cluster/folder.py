@@ -39,7 +39,8 @@ class Plan:
         if self.settings.learner != "exact":
             raise ValueError(
                 f"a cluster learns with learner='exact', got {self.settings.learner!r}: a network "
-                "depends on the order of events; learn one with `evergraph run --engine ray --ranks N`"
+                "depends on the order of events; learn one with "
+                "`evergraph run --engine ray --ranks N`"
             )
         if self.settings.hops > 2:
             raise ValueError(f"hops must be 1 or 2 on a cluster, got {self.settings.hops}")

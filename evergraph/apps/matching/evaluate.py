@@ -38,6 +38,8 @@ class Score:
         precision: share of judged matches with an error of at most 3 pixels; 0 if there are none.
         recall: share of the true matches that were found; NaN if there are none.
         errors: in pixels, of the 150 most confident matches, occluded keypoints included.
+        possible: the same of points that have a partner within 3 pixels of their true place.
+        share: of points that have one.
         corner: see `corner_errors`; None without a true homography.
         angle: see `pose_error`; None without a true motion.
     """
@@ -45,6 +47,8 @@ class Score:
     precision: float
     recall: float
     errors: Array = field(repr=False)
+    possible: Array = field(repr=False)
+    share: float
     corner: tuple[float, float] | None = None
     angle: float | None = None
 
@@ -58,14 +62,19 @@ def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
     total = int((pair.true_matches >= 0).sum())
     found = int((pair.true_matches[first] == second).sum())
     recall = found / total if total else float("nan")
-    top = matches.strongest(STRONGEST)
-    errors = pair.error(top.first, top.second)
+    paired = pair.partners >= 0
+    errors, possible = (
+        pair.error(matches.first[rows], matches.second[rows])
+        for rows in (slice(STRONGEST), np.flatnonzero(paired[matches.first])[:STRONGEST])
+    )
     corner = angle = None
     if geometry and pair.homography is not None:
         corner = corner_errors(pair, matches)
     elif geometry and pair.motion is not None:
         angle = pose_error(pair, matches)
-    return Score(precision, recall, errors[np.isfinite(errors)], corner, angle)
+    share = float(paired.mean()) if len(paired) else 0.0
+    finite = errors[np.isfinite(errors)]
+    return Score(precision, recall, finite, possible, share, corner, angle)
 
 
 def evaluate(pairs: Iterable[Pair], match: Match, geometry: bool = False) -> dict[str, Any]:
@@ -92,6 +101,10 @@ def summarize(scores: Sequence[Score]) -> dict[str, Any]:
     if len(errors):
         out |= {"mean_error": float(errors.mean()), "median_error": float(np.median(errors))}
         out["error_90"] = float(np.quantile(errors, 0.9))
+    possible = np.concatenate([score.possible for score in scores])
+    if len(possible):
+        out["possible_error"] = float(possible.mean())
+    out["possible_share"] = float(np.mean([score.share for score in scores]))
     corners = [score.corner for score in scores if score.corner is not None]
     for kind, name in enumerate(("dlt", "magsac")):
         if corners:
@@ -177,6 +190,12 @@ def nearest(first: ImageFeatures, second: ImageFeatures) -> tuple[Array, Array, 
         near, far = (np.sqrt(np.maximum(2 - 2 * s, 0)) for s in (best, runner_up))
         ratio = np.where(far > 0, near / np.maximum(far, 1e-12), 1.0)
     return partner, best, ratio, similarity.argmax(0)[partner] == rows
+
+
+def oracle(pair: Pair) -> Matches:
+    """The point closest to each true place, which needs the truth; the strongest points first."""
+    first = np.flatnonzero(pair.partners >= 0)
+    return sorted_matches(first, pair.partners[first], np.ones(len(first)))
 
 
 def nearest_neighbor(pair: Pair) -> Matches:

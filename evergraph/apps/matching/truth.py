@@ -98,6 +98,19 @@ class Pair:
         return ends[0].astype(np.float64), ends[1].astype(np.float64)
 
     @cached_property
+    def partners(self) -> Array:
+        """Index of the point of the second image closest to each true place, or -1, `(N0,)`.
+
+        It must lie within `PIXELS`, and the true place be known: these points can be matched.
+        """
+        if not len(self.first) or not len(self.second):
+            return np.full(len(self.first), -1)
+        distance = _distances(self.truth.forward, self.second.keypoints)
+        closest = distance.argmin(1)
+        near = distance[np.arange(len(closest)), closest] <= PIXELS
+        return np.where(near & self.truth.judged, closest, -1)
+
+    @cached_property
     def true_matches(self) -> Array:
         """Index of the true match of each keypoint of the first image, or -1, `(N0,)`.
 

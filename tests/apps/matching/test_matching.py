@@ -31,11 +31,11 @@ from evergraph.apps.matching.evaluate import areas, evaluate, judge
 from evergraph.apps.matching.features import canonical_order, detect, features
 from evergraph.apps.matching.images import SUFFIXES, header_size, read_image, to_gray
 from evergraph.apps.matching.matcher import Matcher
-from evergraph.apps.matching.truth import Matches
+from evergraph.apps.matching.truth import PIXELS, Matches
 from evergraph.feature_graph import feature_adjacency, propagate
 from evergraph.graph.neighbors import Linked
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from experiments.matching_table7 import tolerance_curve
+from experiments.matching_categories import tolerance_curve
 
 
 def graph_of(points=40, **changes):
@@ -628,6 +628,20 @@ def test_judgment_of_known_matches():
     assert max(score.corner) < 0.1
     wrong = one_to_one(np.arange(10), (np.arange(10) + 1) % 10, np.linspace(1, 0.1, 10), 0.0)
     assert judge(pair, wrong).recall == 0
+    hidden = replace(pair, truth=replace(pair.truth, judged=np.arange(10) > 3))
+    score = judge(hidden, right)
+    assert (len(score.errors), len(score.possible), score.share) == (10, 6, 0.6)
+    assert baselines.oracle(hidden).first.tolist() == list(range(4, 10))
+    moved = replace(pair, second=pair.second.take(np.arange(4)))  # the others have no partner
+    dumb = [
+        min(range(4), key=lambda j: np.linalg.norm(place - pair.second.keypoints[j]))
+        for place in pair.truth.forward
+    ]
+    near = [
+        j if np.linalg.norm(place - pair.second.keypoints[j]) <= PIXELS else -1
+        for j, place in zip(dumb, pair.truth.forward, strict=True)
+    ]
+    assert moved.partners.tolist() == near
     errors = np.array([0.1, 0.4, 2.0])
     assert tolerance_curve(errors, [0.25, 0.5, 5]) == pytest.approx([1 / 3, 2 / 3, 1])
     assert areas([0, 1, 20], [10]) == pytest.approx([(1 + 0.9 + 0) / 3])

@@ -241,22 +241,34 @@ def test_render_writes_every_category(tmp_path):
 
 def test_table_7_beside_the_published_values(rendered, tmp_path):
     out, picture = tmp_path / "table.json", tmp_path / "curves.png"
-    shown = call(
-        table7.main, rendered, "--seeds", 1, "--steps", 2, "--out", out,
-        "--picture", picture,
+    options = (
+        "--seeds", 1, "--steps", 2, "--rounds", 2, "--points", 60, "--out", out,
+        "--picture", picture, "--work", tmp_path / "work",
     )  # fmt: skip
+    shown = call(table7.main, rendered, *options)
     assert shown.exit_code == 0, shown.output
     result = json.loads(out.read_text())
     assert (result["schema"], result["seeds"]) == (2, [0])
     rows = result["rows"]
-    assert {row["method"] for row in rows} >= {"gat", "fgn", "descriptors alone"}
+    known = {"gat", "fgn", "oracle", "nearest neighbor", "mutual nearest neighbor"}
+    assert {row["method"] for row in rows} >= known
     overall = {row["method"]: row for row in rows if row["category"] == "all"}
     assert overall["fgn"]["published"] == 2.00
     assert overall["gat"]["published"] == 2.64
-    assert f"{overall['fgn']['mean_error']:.2f}" in shown.output
+    assert overall["oracle"]["f1"] == 1
+    assert overall["oracle"]["possible_error"] < 1.5
+    assert 0 < overall["oracle"]["possible_share"] < 1
+    assert [len(curve) for curve in result["training"][0].values()] == [3, 3, 3]
+    (pair,) = (d for d in result["differences"] if (d["category"], d["second"], d["first"])
+               == ("all", "gat", "fgn"))  # fmt: skip
+    assert pair["low"] <= pair["mean"] <= pair["high"]
     assert picture.read_bytes().startswith(b"\x89PNG")
     text = out.with_suffix(".md").read_text()
-    assert f"| {overall['fgn']['mean_error']:.3f} |" in text
+    assert f"| {overall['fgn']['possible_error']:.3f} |" in text
+    again = call(table7.main, rendered, *options, "--json")
+    assert json.loads(again.stdout)["rows"] == rows  # from the finished seed
+    other = call(table7.main, rendered, *options, "--apart", 2)
+    assert "belongs to other settings" in other.output
 
 
 def test_bench_prints_json_and_nothing_else():

@@ -32,6 +32,7 @@ from evergraph.learn.training import Training
 from evergraph.stream.batch import concatenate
 from experiments import matching_table7 as table7
 from experiments.matching import aggregate
+from experiments.matching_categories import categories_of, read_categories
 from experiments.matching_paper import (
     PAPER_KINDS,
     PaperNetwork,
@@ -363,15 +364,15 @@ def test_the_papers_matcher_survives_its_state():
 
 
 def test_categories_are_the_users(tmp_path):
-    assert table7.categories_of("office2/Hard/P001", table7.read_categories())[0] == "indoor"
+    assert categories_of("office2/Hard/P001", read_categories())[0] == "indoor"
     mine = tmp_path / "mine.json"
     mine.write_text('{"wet": ["ocean*"]}')
-    patterns = table7.read_categories(mine)
-    assert table7.categories_of("ocean/Easy/P001", patterns) == ["wet"]
+    patterns = read_categories(mine)
+    assert categories_of("ocean/Easy/P001", patterns) == ["wet"]
     for text, message in (("{", "must be JSON"), ('{"a": 1}', "list of patterns")):
         mine.write_text(text)
         with pytest.raises(ValueError, match=message):
-            table7.read_categories(mine)
+            read_categories(mine)
 
 
 def test_sequences_are_split_without_overlap():
