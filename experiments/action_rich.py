@@ -27,15 +27,18 @@ from evergraph.apps.action.recording import Recordings
 from evergraph.apps.action.rich import CLOSED, RichFeatures, Settings
 from evergraph.apps.action.search import Discriminants, Table, encoder_of, search
 from evergraph.apps.action.sources import load
+from evergraph.apps.action.splits import split_in_time
 from evergraph.apps.action.teaching import RecognizerConfig
-from evergraph.apps.action.windows import Windows, cut, split_in_time
+from evergraph.apps.action.windows import Windows, cut
 from evergraph.cli.console import DataRoot, Out, complaints, use_threads, write
 from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.metrics import maximum_backward_forgetting
 from evergraph.evaluate.run import SCHEMA
 from experiments import window_features as other
-from experiments.action import PAIRS, Config, dsads, left_out
+from experiments.action import dsads
+from experiments.action_cells import PAIRS, left_out
 from experiments.action_rich_tables import document, summarized
+from experiments.action_runs import Config
 
 WINDOWS = Config()
 TREES, RIDGE = "ExtraTrees-rich", "MiniRocket-style ridge"

@@ -108,8 +108,8 @@ ORDER = {
     "apps/action": [
         ["recording"],
         ["csv_stream", "outliers", "resample", "score", "windows"],
-        ["features", "network", "sources"],
-        ["novelty", "rich"],
+        ["features", "network", "published", "splits"],
+        ["novelty", "rich", "sources"],
         ["search", "teaching"],
         ["recognizer"],
         ["choice", "online"],
@@ -155,7 +155,7 @@ ORDER = {
     ],
     "cli": [
         ["console", "curves", "data_tables", "event_files", "settings"],
-        ["engines", "model_output", "run_output"],
+        ["action_output", "engines", "model_output", "run_output"],
         ["action", "learn", "match", "model"],
         ["tune", "serve", "feed"],
     ],

@@ -14,7 +14,7 @@ import numpy as np
 from evergraph.apps.action.online import draw, follow
 from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
 from evergraph.apps.action.sources import read_folder
-from evergraph.apps.action.windows import divide
+from evergraph.apps.action.splits import divide
 
 OUT = Path("out/watch")
 RATE = 50  # samples a second

@@ -12,8 +12,8 @@ from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.recording import Recording, Recordings
 from evergraph.apps.action.rich import CLOSED, Settings
 from evergraph.apps.action.search import search
-from evergraph.apps.action.teaching import AND, RecognizerConfig
-from evergraph.apps.action.windows import cut, divide_for
+from evergraph.apps.action.splits import divide_for
+from evergraph.apps.action.teaching import AND, RecognizerConfig, windows_of
 
 AUTO = "auto"
 CANDIDATES = (*CLOSED, "fgn")
@@ -98,7 +98,7 @@ def best_settings(
     closed = [one for name in models for one in name.split(AND) if one in CLOSED]
     if len(data.subjects) < PEOPLE or not closed:
         return config.settings, {}
-    windows = cut(data.recordings, data.activities, config.length, config.stride)
+    windows = windows_of(data.recordings, data.activities, data.layout, config)
     number = torch.tensor([data.subjects.index(one.subject) for one in data.recordings])
     weights = {name: Settings().of(name).graph for name in closed}
     trials = search(
@@ -182,7 +182,7 @@ def train_until_converged(
         recognizer.learn(recordings, epochs, report=report)
         return epochs or 1
     config = recognizer.config
-    windows = cut(recordings, recognizer.activities, config.length, config.stride)
+    windows = windows_of(recordings, recognizer.activities, recognizer.layout, config)
     each = -(-len(windows) // config.batch_size)
     best: list[tuple[float, int]] = [(-1.0, 0)]
 

@@ -17,8 +17,15 @@ from evergraph.apps.action.outliers import ChannelGate
 from evergraph.apps.action.recording import Layout, Recording
 from evergraph.apps.action.rich import Settings
 from evergraph.apps.action.score import ALLOWED_LOSS, Lesson, Score, require_kept
-from evergraph.apps.action.teaching import RecognizerConfig, Report, Teaching, built, is_closed
-from evergraph.apps.action.windows import Windows, as_batch, check_windows, cut
+from evergraph.apps.action.teaching import (
+    RecognizerConfig,
+    Report,
+    Teaching,
+    built,
+    is_closed,
+    windows_of,
+)
+from evergraph.apps.action.windows import Windows, as_batch, check_windows
 from evergraph.learn.checkpoint import CheckpointError, previous, read_generation
 from evergraph.learn.gate import Outliers
 from evergraph.learn.learner import Learner
@@ -181,7 +188,7 @@ class Recognizer:
 
     def _cut(self, recordings: Sequence[Recording], activities: Sequence[str]) -> Windows:
         self.layout.check(recordings)
-        return cut(recordings, activities, self.config.length, self.config.stride)
+        return windows_of(recordings, activities, self.layout, self.config)
 
     def save(self, folder: Path) -> None:
         """Write everything to a folder, all or nothing; the generation before is kept beside it.

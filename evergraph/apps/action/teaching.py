@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from evergraph.apps.action.network import network
-from evergraph.apps.action.recording import Layout
+from evergraph.apps.action.recording import Layout, Recording
 from evergraph.apps.action.rich import CLOSED, Settings, rich_network, turned
-from evergraph.apps.action.windows import Windows
+from evergraph.apps.action.windows import Windows, cut
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import Analytic, Finetune, Replay
@@ -33,6 +33,7 @@ class RecognizerConfig:
     model: str = "fgn"  # a name of `network.NETWORKS` or `rich.CLOSED`, or two with a + between
     length: int = 50  # of windows, in samples
     stride: int = 25
+    across: bool = False  # windows reach across changes of activity, and show what fills most
     memory: int = 5000  # windows that are kept to continue learning
     memory_bytes: int | None = None  # that they may take
     batch_size: int = 50  # windows that are learned together
@@ -49,6 +50,17 @@ class RecognizerConfig:
     def models(self) -> tuple[str, ...]:
         """The names of the models whose probabilities are averaged."""
         return tuple(self.model.split(AND))
+
+
+def windows_of(
+    recordings: Sequence[Recording],
+    activities: Sequence[str],
+    layout: Layout,
+    config: RecognizerConfig,
+) -> Windows:
+    """The windows of recordings as the settings of a recognizer have them."""
+    rate = layout.rate if config.across else None
+    return cut(recordings, activities, config.length, config.stride, rate)
 
 
 def built(name: str, layout: Layout, config: RecognizerConfig) -> Learner:

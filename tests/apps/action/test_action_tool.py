@@ -16,26 +16,18 @@ from evergraph.apps.action.novelty import UNKNOWN, Calibration
 from evergraph.apps.action.online import Follower, follow
 from evergraph.apps.action.recognizer import FILE, Recognizer
 from evergraph.apps.action.recording import generate
+from evergraph.apps.action.splits import propose_length
 from evergraph.apps.action.teaching import RecognizerConfig
-from evergraph.apps.action.windows import cut, nodes, propose_length
+from evergraph.apps.action.windows import cut, nodes
 from evergraph.cli import app
-from evergraph.cli.action import summarized
+from evergraph.cli.action_output import summarized
 from evergraph.evaluate.figures import band_looks, confusion_matrix
 from evergraph.learn.learner import Learner
 from experiments import action as experiment
-from experiments import action_figures
-from experiments.action import (
-    Config,
-    best_for_subjects,
-    best_rates,
-    cells,
-    collect,
-    compute,
-    divide,
-    fill,
-    search,
-    search_subjects,
-)
+from experiments import action_cells, action_figures, action_runs, action_search
+from experiments.action_cells import cells, collect, fill
+from experiments.action_runs import Config, compute, divide
+from experiments.action_search import best_for_subjects, best_rates, search, search_subjects
 
 QUICK = RecognizerConfig(length=20, stride=10, batch_size=20, epochs=4, memory=400)
 
@@ -338,13 +330,13 @@ def test_settings_for_people_left_out_come_from_others(monkeypatch):
         return found
 
     def groups_of(config, ready):
-        return experiment.build(config, eight, ready, 0)[0].test_groups
+        return action_runs.build(config, eight, ready, 0)[0].test_groups
 
     def _rows(ready, group):
         return (group - len(ready.train)).numpy()
 
-    monkeypatch.setattr(experiment, "compute", spy)
-    monkeypatch.setattr(experiment, "UNSEEN", ("mlp",))
+    monkeypatch.setattr(action_search, "compute", spy)
+    monkeypatch.setattr(action_search, "UNSEEN", ("mlp",))
     trials = list(search_subjects(eight, lambda *_: None))
     assert all(set(out).isdisjoint(people) for out, people in learned_from)
     assert len(learned_from) == 36
@@ -386,7 +378,7 @@ def test_rates_are_searched_on_the_stream_with_the_same_trials_for_all(data, mon
         best = 1e-3 if config.model == "fgn" else 4e-3
         return {"accuracy_mean": (config.lr == best) - 0.1 * seed}
 
-    monkeypatch.setattr(experiment, "compute", fake)
+    monkeypatch.setattr(action_search, "compute", fake)
     trials = list(search(data, "lifelong", lambda *_: None))
     assert set(looked) == {("paper", True, 48)}
     assert {sum(t["model"] == name for t in trials) for name in ("fgn", "gat", "mlp")} == {6}
@@ -552,7 +544,7 @@ def test_too_short_to_tell(model, data):
 
 
 def test_the_tables_on_other_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(experiment, "MODELS", ("mlp",))
+    monkeypatch.setattr(action_cells, "MODELS", ("mlp",))
     out = tmp_path / "action.json"
     arguments = ("--data", "generated", "--seeds", 1, "--out", out, "--tables", "regular,lifelong")
     more = ("--runs", tmp_path / "runs.jsonl", "--pictures", tmp_path / "p")
