@@ -112,7 +112,8 @@ ORDER = {
     "apps/matching": [
         ["images"],
         ["features"],
-        ["candidates", "truth", "verify"],
+        ["candidates", "truth"],
+        ["verify"],
         ["arrangements", "evaluate", "homography", "tartanair"],
         ["frames"],
         ["matcher", "sources"],
@@ -147,7 +148,7 @@ ORDER = {
     ],
     "cli": [
         ["console", "curves", "data_tables", "event_files", "settings"],
-        ["engines", "model_output", "run_output"],
+        ["engines", "match_output", "model_output", "run_output"],
         ["action", "learn", "match", "model"],
         ["tune", "serve", "feed"],
     ],

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
-from evergraph.apps.matching.verify import verify
+from evergraph.apps.matching.verify import epipolar_distance, fundamental_matrix, verify
 from evergraph.extras import require
 
 cv2 = require("cv2", "matching")
@@ -42,6 +42,7 @@ class Score:
         share: of points that have one.
         corner: see `corner_errors`; None without a true homography.
         angle: see `pose_error`; None without a true motion.
+        epipolar: share of matches within 3 pixels of their true epipolar lines; as `angle`.
     """
 
     precision: float
@@ -51,6 +52,7 @@ class Score:
     share: float
     corner: tuple[float, float] | None = None
     angle: float | None = None
+    epipolar: float | None = None
 
 
 def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
@@ -67,14 +69,17 @@ def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
         pair.error(matches.first[rows], matches.second[rows])
         for rows in (slice(STRONGEST), np.flatnonzero(paired[matches.first])[:STRONGEST])
     )
-    corner = angle = None
+    corner = angle = epipolar = None
     if geometry and pair.homography is not None:
         corner = corner_errors(pair, matches)
     elif geometry and pair.motion is not None:
         angle = pose_error(pair, matches)
+        lines = fundamental_matrix(pair.motion, pair.intrinsics)
+        near = epipolar_distance(*pair.points(matches), lines) <= PIXELS
+        epipolar = float(near.mean()) if len(near) else 0.0
     share = float(paired.mean()) if len(paired) else 0.0
     finite = errors[np.isfinite(errors)]
-    return Score(precision, recall, finite, possible, share, corner, angle)
+    return Score(precision, recall, finite, possible, share, corner, angle, epipolar)
 
 
 def evaluate(pairs: Iterable[Pair], match: Match, geometry: bool = False) -> dict[str, Any]:
@@ -83,20 +88,19 @@ def evaluate(pairs: Iterable[Pair], match: Match, geometry: bool = False) -> dic
 
 
 def summarize(scores: Sequence[Score]) -> dict[str, Any]:
-    """Mean over the pairs that have true matches; F1 of mean precision and mean recall."""
+    """Mean over the pairs that have true matches; F1 of mean precision and mean recall.
+
+    Pairs with poses but without true matches have neither, but the rest.
+    """
     usable = [score for score in scores if not np.isnan(score.recall)]
-    if not usable:
+    posed = [score for score in scores if score.angle is not None]
+    if not usable and not posed:
         raise ValueError(f"none of the {len(scores)} pairs has any true match to look for")
-    precision, recall = (
-        float(np.mean([getattr(score, name) for score in usable]))
-        for name in ("precision", "recall")
-    )
-    out: dict[str, Any] = {
-        "pairs": len(usable),
-        "precision": precision,
-        "recall": recall,
-        "f1": harmonic(precision, recall),
-    }
+    out: dict[str, Any] = {"pairs": len(usable or posed)}
+    if usable:
+        for name in ("precision", "recall"):
+            out[name] = float(np.mean([getattr(score, name) for score in usable]))
+        out["f1"] = harmonic(out["precision"], out["recall"])
     errors = np.concatenate([score.errors for score in scores])
     if len(errors):
         out |= {"mean_error": float(errors.mean()), "median_error": float(np.median(errors))}
@@ -104,14 +108,14 @@ def summarize(scores: Sequence[Score]) -> dict[str, Any]:
     possible = np.concatenate([score.possible for score in scores])
     if len(possible):
         out["possible_error"] = float(possible.mean())
-    out["possible_share"] = float(np.mean([score.share for score in scores]))
+        out["possible_share"] = float(np.mean([score.share for score in scores]))
     corners = [score.corner for score in scores if score.corner is not None]
     for kind, name in enumerate(("dlt", "magsac")):
         if corners:
             out[f"auc_{name}"] = areas([c[kind] for c in corners], CORNERS)
-    angles = [score.angle for score in scores if score.angle is not None]
-    if angles:
-        out["auc_pose"] = areas(angles, ANGLES)
+    if posed:
+        out["auc_pose"] = areas([score.angle or 0.0 for score in posed], ANGLES)
+        out["epipolar_precision"] = float(np.mean([score.epipolar or 0.0 for score in posed]))
     return out
 
 
@@ -155,9 +159,7 @@ def corner_errors(pair: Pair, matches: Matches) -> tuple[float, float]:
 def pose_error(pair: Pair, matches: Matches) -> float:
     """Larger error of rotation and translation direction, in degrees; 180 without an estimate."""
     assert pair.motion is not None
-    focal = pair.size[0] / 2
-    camera = np.array([[focal, 0, pair.size[0] / 2], [0, focal, pair.size[1] / 2], [0, 0, 1]])
-    found = verify(*pair.points(matches), "essential", (camera, camera))
+    found = verify(*pair.points(matches), "essential", pair.intrinsics)
     if found.rotation is None or found.translation is None:
         return 180.0
     rotation, shift = found.rotation, found.translation

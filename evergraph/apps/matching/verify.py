@@ -67,9 +67,7 @@ def verify(
         >>> verify(points, moved, "homography").inliers.sum()
         np.int64(16)
     """
-    check_one_of("model", model, MODELS)
-    if model == "essential" and cameras is None:
-        raise ValueError("an essential matrix needs the intrinsics of the cameras, got none")
+    check_model(model, cameras)
     nothing = Geometry(None, np.zeros(len(points0), bool))
     if len(points0) < LEAST[model]:
         return nothing
@@ -149,6 +147,16 @@ def _to_unit_size(points: Array) -> Array:
     return np.array([[scale, 0, x], [0, scale, y], [0, 0, 1]])
 
 
+def check_model(model: str, cameras: object, name: str = "model") -> None:
+    """Reject an unknown model, and an essential matrix without cameras."""
+    check_one_of(name, model, MODELS)
+    if model == "essential" and cameras is None:
+        raise ValueError(
+            "an essential matrix needs the intrinsics of the cameras, got none; the "
+            "command line needs --intrinsics fx,fy,cx,cy"
+        )
+
+
 def _essential(
     points0: Array, points1: Array, cameras: tuple[Array, Array], limit: float
 ) -> Geometry | None:
@@ -169,3 +177,49 @@ def _essential(
     inliers = mask[:, 0].astype(bool)
     _, rotation, shift, _ = cv2.recoverPose(found, *rays, common, mask=mask.copy())
     return Geometry(found, inliers, rotation, shift[:, 0])
+
+
+def epipolar_distance(points0: Array, points1: Array, fundamental: Array) -> Array:
+    """Larger distance of matches from their epipolar lines in both images, in pixels, `(M,)`."""
+    ones = np.ones((len(points0), 1))
+    ends0, ends1 = np.concatenate([points0, ones], 1), np.concatenate([points1, ones], 1)
+    line1, line0 = ends0 @ fundamental.T, ends1 @ fundamental
+    off = np.abs((ends1 * line1).sum(1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distances = [off / np.hypot(line[:, 0], line[:, 1]) for line in (line0, line1)]
+    return np.asarray(np.nan_to_num(np.maximum(*distances), nan=np.inf))
+
+
+def fundamental_matrix(motion: Array, cameras: tuple[Array, Array]) -> Array:
+    """`K1⁻ᵀ [t]× R K0⁻¹` of a motion `(4, 4)`, first camera to second."""
+    x, y, z = motion[:3, 3]
+    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    inverse0, inverse1 = (np.linalg.inv(camera) for camera in cameras)
+    return np.asarray(inverse1.T @ cross @ motion[:3, :3] @ inverse0)
+
+
+def read_cameras(text: str) -> tuple[Array, Array]:
+    """Intrinsic matrices of both cameras from `fx,fy,cx,cy`, once or twice with `;` between.
+
+    Example:
+        >>> read_cameras("300,310,160,120")[1]
+        array([[300.,   0., 160.],
+               [  0., 310., 120.],
+               [  0.,   0.,   1.]])
+    """
+    try:
+        values = [[float(word) for word in part.split(",")] for part in text.split(";")]
+        fx, fy, cx, cy = np.array(values * (2 // len(values))).T
+        valid = len(fx) == 2 and min(*fx, *fy) > 0
+    except (ValueError, ZeroDivisionError):
+        valid = False
+    if not valid:
+        raise ValueError(
+            f"--intrinsics must be fx,fy,cx,cy with focal lengths above 0, once or twice with ; "
+            f"between, got {text!r}"
+        )
+    first, second = (
+        np.array([[a, 0, x], [0, b, y], [0, 0, 1]])
+        for a, b, x, y in zip(fx, fy, cx, cy, strict=True)
+    )
+    return first, second

@@ -403,7 +403,7 @@ def test_twins_are_told_apart_by_their_descriptors():
     assert (order[canonical_order(twins.take(order))] == canonical_order(twins)).all()
 
 
-@pytest.mark.parametrize("detector", ["sift", "orb"])
+@pytest.mark.parametrize("detector", ["sift", "orb", "corners"])
 def test_an_image_matches_itself(detector):
     found = Matcher.pretrained(detector, points=80).match(texture(), texture())
     assert len(found.matches) > 30
@@ -583,7 +583,7 @@ def test_settings_that_cannot_be():
         matcher(threshold=2)
     with pytest.raises(ValueError, match="candidates must be at least 1, got 0"):
         Proposal(candidates=0)
-    with pytest.raises(ValueError, match="detector must be sift or orb, got 'surf'"):
+    with pytest.raises(ValueError, match="detector must be sift, orb or corners, got 'surf'"):
         detect(texture(), "surf")
     with pytest.raises(ValueError, match="points must be at least 1, got 0"):
         detect(texture(), points=0)

@@ -157,7 +157,7 @@ def test_pair_takes_all_kinds_of_images(kind, images, tmp_path):
         (("train", "nowhere"), "expected a folder"),
         (("evaluate", "nowhere"), "expected a folder"),
         (("pair", "a", "b", "--matcher", "none"), "no matcher at none"),
-        (("pair", "a", "b", "--detector", "surf"), "detector must be sift or orb"),
+        (("pair", "a", "b", "--detector", "surf"), "detector must be sift, orb or corners"),
         (("pair", "a", "b", "--threshold", "3"), "threshold must lie in 0..1"),
         (("pair", "a", "b", "--verify", "affine"), "verify must be one of"),
         (("pair", "a", "b", "--verify", "essential"), "needs --intrinsics"),

@@ -1,6 +1,7 @@
 """Where the truth comes from: homographies, depth and poses, disparity, rendered scenes."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -9,7 +10,15 @@ import pytest
 from matching_pairs import easy_pair, random_features, texture
 
 from evergraph.apps.matching import sources, tartanair
+from evergraph.apps.matching.evaluate import (
+    evaluate,
+    judge,
+    nearest_neighbor,
+    oracle,
+    summarize,
+)
 from evergraph.apps.matching.homography import Views, album_pairs, pairs, photometric
+from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import judged_pairs, layout_of, video_pairs
 from evergraph.apps.matching.truth import homography_pair, warp
 from experiments import matching_scenes as render
@@ -296,6 +305,54 @@ def test_layouts_with_homographies(layout, image_name, matrix_name, factor, tmp_
     (scene / matrix_name.format(2)).write_text("1 2 3")
     with pytest.raises(ValueError, match="9 numbers of an invertible homography, got 3"):
         next(sources.planar_pairs(scene, layout=layout))
+
+
+@pytest.mark.parametrize("style", ["glue-factory", "superglue"])
+def test_pair_lists_have_poses_and_no_true_points(style, tmp_path):
+    pictures = [texture(96, seed) for seed in range(3)]
+    frames = render.sequence(render.CATEGORIES["indoor"], pictures, 4, seed=1, width=160)
+    (first, _, pose0), (second, _, pose1) = frames[0], frames[3]
+    for name, image in (("a.png", first), ("b.png", second)):
+        cv2.imwrite(str(tmp_path / name), image)
+    motion = tartanair.OPTICAL @ np.linalg.inv(pose1) @ pose0 @ tartanair.OPTICAL.T
+    camera = np.array([[80.0, 0, 80], [0, 80, 60], [0, 0, 1]]).ravel()
+    pose = [*motion[:3, :3].ravel(), *motion[:3, 3]] if style == "glue-factory" else motion.ravel()
+    turns = [] if style == "glue-factory" else [0, 0]
+    line = " ".join(map(str, ["a.png", "b.png", *turns, *camera, *camera, *pose]))
+    path = tmp_path / "pairs.txt"
+    path.write_text(f"\n{line}\n")
+    assert layout_of(tmp_path) == "list"
+    (pair,) = judged_pairs(tmp_path, 5, points=200)
+    assert pair.name == "pairs.txt:2"
+    assert not pair.truth.judged.any()
+    score = judge(pair, Matcher.pretrained().match_pair(pair), geometry=True)
+    assert score.angle < 10
+    assert score.epipolar > 0.7
+    told = summarize([score])
+    assert "f1" not in told
+    assert told["pairs"] == 1
+    wrong = replace(pair, motion=pair.motion @ np.diag([-1, 1, -1, 1]))
+    assert judge(wrong, Matcher.pretrained().match_pair(wrong), geometry=True).angle > 60
+    (half,) = sources.listed_pairs(path, short_side=60)
+    assert half.cameras[0][0].tolist() == [40, 0, 40]
+    path.write_text(f"{line}\n{line} 3\n")
+    with pytest.raises(ValueError, match=r"line 2 of .* must be name0 name1 K0 K1"):
+        list(sources.listed_pairs(path))
+    path.write_text("notes about a.png and b.png")
+    assert layout_of(tmp_path) == "images"
+
+
+@pytest.mark.parametrize("name", list(render.CATEGORIES))
+def test_points_of_every_category_can_be_matched(name):
+    pictures = [sources.photograph(one) for one in sources.SCENES]
+    pairs = render.rendered_pairs(render.CATEGORIES[name], pictures, 3, 1, 1, 800)
+    shares = [(pair.partners >= 0).mean() for pair in pairs]
+    assert min(shares) > 0.35
+    told = {how: evaluate(pairs, how)["possible_error"] for how in (oracle, nearest_neighbor)}
+    assert told[oracle] < 1.5
+    assert told[oracle] < told[nearest_neighbor] + 1 < 13  # it was 49 to 64 pixels in the dark
+    if name in ("indoor", "outdoor"):
+        assert told[nearest_neighbor] < 4
 
 
 def test_disparity_there_and_back():
