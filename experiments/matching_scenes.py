@@ -16,7 +16,7 @@ import typer
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from evergraph.apps.matching.features import detect
+from evergraph.apps.matching.features import Detector, detect
 from evergraph.apps.matching.images import Image, to_color
 from evergraph.apps.matching.sources import SCENES, SURFACES, photograph
 from evergraph.apps.matching.tartanair import Frame, frame_pair
@@ -91,10 +91,11 @@ def rendered_pairs(
     apart: int,
     points: int = 256,
     name: str = "",
+    detector: Detector = "sift",
 ) -> list[Pair]:
     """Pairs of frames of one sequence, so many frames apart."""
     seen = [
-        Frame(detect(image, "sift", points), depth, pose, (image.shape[1], image.shape[0]))
+        Frame(detect(image, detector, points), depth, pose, (image.shape[1], image.shape[0]))
         for image, depth, pose in sequence(category, textures, frames, seed)
     ]
     both = zip(seen, seen[apart:], strict=False)
@@ -267,12 +268,12 @@ def write_sequences(
 # -- scikit-image's stereo pair of a motorcycle, with its true disparity -------------------------
 
 
-def motorcycle_pairs(points: tuple[int, ...]) -> Iterator[Pair]:
+def motorcycle_pairs(points: tuple[int, ...], detector: Detector = "sift") -> Iterator[Pair]:
     """The pair with each maximum number of keypoints."""
     left, right, disparity = require("skimage.data", "matching").stereo_motorcycle()
     size = (left.shape[1], left.shape[0])
     for count in points:
-        first, second = (detect(image[..., ::-1], "sift", count) for image in (left, right))
+        first, second = (detect(image[..., ::-1], detector, count) for image in (left, right))
         forward, seen = shift(first.keypoints, disparity)
         backward, seen_back = shift_back(second.keypoints, disparity)
         truth = Truth(forward, backward, seen, seen_back)

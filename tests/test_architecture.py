@@ -115,6 +115,7 @@ ORDER = {
         ["candidates", "truth"],
         ["verify"],
         ["arrangements", "evaluate", "homography", "tartanair"],
+        ["baselines"],
         ["frames"],
         ["matcher", "sources"],
         ["train"],

@@ -251,14 +251,15 @@ def match_evaluate(
     (1, 3, 5 pixels) or of the pose error (5, 10, 20 degrees).
     """
     with complaints():
-        from evergraph.apps.matching.evaluate import evaluate, settled
+        from evergraph.apps.matching.baselines import settled
+        from evergraph.apps.matching.evaluate import evaluate
         from evergraph.apps.matching.sources import TRUTH, judged_pairs, layout_of
         from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
-        methods = {**settled(), "evergraph": tool.match_pair}
+        methods = {**settled(tool.detector), "evergraph": tool.match_pair}
         with progress(as_json) as shown:
             task = shown.add_task("reading pairs", total=len(methods))
             found = judged_pairs(folder, count, apart, points, tool.detector)

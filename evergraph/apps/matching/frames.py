@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from evergraph.apps.matching.evaluate import nearest
+from evergraph.apps.matching.baselines import nearest
 from evergraph.apps.matching.features import ImageFeatures
 from evergraph.apps.matching.truth import Matches, sorted_matches
 from evergraph.apps.matching.verify import verify

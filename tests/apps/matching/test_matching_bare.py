@@ -8,7 +8,8 @@ import pytest
 from matching_pairs import easy_pair, random_features, texture
 
 from evergraph.apps.matching.arrangements import candidate_network
-from evergraph.apps.matching.evaluate import evaluate, ratio_test
+from evergraph.apps.matching.baselines import ratio_test
+from evergraph.apps.matching.evaluate import evaluate
 from evergraph.apps.matching.features import ImageFeatures, detect, features
 from evergraph.apps.matching.frames import at_least_mutual, missing, mutual, with_frames, without
 from evergraph.apps.matching.homography import Views, pairs
@@ -59,7 +60,7 @@ def test_what_is_known_is_kept(lost):
     sides = without(pair.first, *lost), without(pair.second, *lost)
     assert missing(*sides) == lost
     assert missing(sides[0], pair.second) == lost  # one image is enough
-    first, second = with_frames(sides[0], pair.second)
+    _, second = with_frames(sides[0], pair.second)
     known, found = ("orientations", "scales") if lost[0] else ("scales", "orientations")
     assert getattr(second, known).tolist() == getattr(pair.second, known).tolist()
     assert np.allclose(getattr(second, found), 1.2 if lost[0] else 0.3, atol=0.1)

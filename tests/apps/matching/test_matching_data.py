@@ -10,13 +10,8 @@ import pytest
 from matching_pairs import easy_pair, random_features, texture
 
 from evergraph.apps.matching import sources, tartanair
-from evergraph.apps.matching.evaluate import (
-    evaluate,
-    judge,
-    nearest_neighbor,
-    oracle,
-    summarize,
-)
+from evergraph.apps.matching.baselines import nearest_neighbor, oracle
+from evergraph.apps.matching.evaluate import evaluate, judge, summarize
 from evergraph.apps.matching.homography import Views, album_pairs, pairs, photometric
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import judged_pairs, layout_of, video_pairs
