@@ -24,7 +24,7 @@ from evergraph.apps.matching.evaluate import Match, evaluate, harmonic
 from evergraph.apps.matching.homography import album_pairs
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import photograph, split
-from evergraph.apps.matching.train import examples, train_on
+from evergraph.apps.matching.train import bare_pairs, examples, train_on
 from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress, write
 from evergraph.cli.match import quiet_threads
@@ -254,12 +254,12 @@ def page(result: Cell) -> str:
             rest = [f"{cell['mean_error']:.2f}", area, f"{cell['train_seconds']:.0f}"]
             rows.append([cell["method"], *numbers, *rest])
         parts += [f"## {test[0].upper()}{test[1:]}", markdown(COLUMNS, rows)]
-    names = ("median", "mean", "most", "share_with_matches", "same_picture_without_matches")
+    counts = ("median", "mean", "most", "share_with_matches", "same_picture_without_matches")
     lines = [
-        [row["method"], *(f"{row[name]:.3g}" for name in names)] for row in result["unrelated"]
+        [row["method"], *(f"{row[name]:.3g}" for name in counts)] for row in result["unrelated"]
     ]
-    columns = ("method", *(name.replace("_", " ") for name in names))
-    parts += ["## Matches in pairs of different pictures", markdown(columns, lines)]
+    titles = ["method", *(name.replace("_", " ") for name in counts)]
+    parts += ["## Matches in pairs of different pictures", markdown(titles, lines)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What `experiments.matching` tests on: photographs, surfaces, stereo, rendered scenes, strangers."""
+"""What `experiments.matching` tests on: photographs, surfaces, stereo, rendered scenes, others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from evergraph.apps.matching.images import Image
 from evergraph.apps.matching.sources import photograph, split
 from evergraph.apps.matching.train import Fit
 from evergraph.apps.matching.truth import Pair, unknown_pair
-from experiments.matching_scenes import HARSH, motorcycle_pairs, rendered_pairs
+from experiments.matching_scenes import HARSH, rendered_pairs
+from experiments.matching_stereo import motorcycle_pairs
 
 APART = 4  # frames between the two of a rendered pair
 UNRELATED = 100  # pairs of views of different pictures

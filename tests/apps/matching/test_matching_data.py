@@ -17,6 +17,7 @@ from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import judged_pairs, layout_of, video_pairs
 from evergraph.apps.matching.truth import homography_pair, warp
 from experiments import matching_scenes as render
+from experiments import matching_stereo as stereo
 
 SMALL = Views(size=(96, 72), points=40, difficulty=0.3, noise=0.2, matches=4)
 
@@ -354,16 +355,16 @@ def test_disparity_there_and_back():
     disparity = np.full((20, 50), 7.0)
     disparity[:, 40:] = np.inf
     points = np.array([[20.0, 5.0], [3.0, 5.0], [45.0, 5.0]], np.float32)
-    there, known = render.shift(points, disparity)
+    there, known = stereo.shift(points, disparity)
     assert known.tolist() == [True, False, False]  # one leaves the image, one is unknown
     assert there[0].tolist() == [13, 5]
-    back, known = render.shift_back(there[:1], disparity)
+    back, known = stereo.shift_back(there[:1], disparity)
     assert known.tolist() == [True]
     assert back[0].tolist() == [20, 5]
 
 
 def test_the_motorcycle_has_true_matches():
-    pair = next(iter(render.motorcycle_pairs((128,))))
+    pair = next(iter(stereo.motorcycle_pairs((128,))))
     assert 30 < (pair.true_matches >= 0).sum() < 128
     assert pair.truth.judged.mean() > 0.7
 
