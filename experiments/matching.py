@@ -251,7 +251,8 @@ def page(result: Cell) -> str:
             numbers = [f"{cell[name]:.3f}" for name in names]
             numbers[2] = f"**{numbers[2]}**" if cell["f1"] == top else numbers[2]
             area = " / ".join(f"{v:.3f}" for v in cell.get("auc_magsac", cell.get("auc_pose", ())))
-            rest = [f"{cell['mean_error']:.2f}", area, f"{cell['train_seconds']:.0f}"]
+            error = f"{cell['mean_error']:.2f}" if "mean_error" in cell else ""
+            rest = [error, area, f"{cell['train_seconds']:.0f}"]
             rows.append([cell["method"], *numbers, *rest])
         parts += [f"## {test[0].upper()}{test[1:]}", markdown(COLUMNS, rows)]
     counts = ("median", "mean", "most", "share_with_matches", "same_picture_without_matches")
