@@ -16,7 +16,8 @@ from evergraph.apps.matching.verify import verify
 
 Array = NDArray[Any]
 NEARBY = 8  # matches around each that vote with it
-SEEDS = 400  # votes that may become the mode
+SEEDS = 200  # votes that may become the mode
+PARTS = np.real, np.imag  # of a vote: the logarithm of the scale, and the angle
 WIDTH = 0.2  # of the mode, in logarithms of scale and in radians
 FEWEST = 8  # mutual neighbors that an estimate needs
 AGREED, SHARE = 24, 0.35  # mutual neighbors that agree on a geometry, and their share, to be used
@@ -87,12 +88,13 @@ def motion_of_most(first: ImageFeatures, second: ImageFeatures) -> tuple[float, 
         return 1.0, 0.0
     vote, weight = np.log(moved1[usable] / moved0[usable]), weight[usable]
     seeds = vote[np.argsort(-weight, kind="stable")[:SEEDS]]
-    off = vote - seeds[:, None]
-    turn = np.angle(np.exp(1j * off.imag))
-    near = np.exp(-(np.square(off.real) + np.square(turn)) / (2 * WIDTH**2)) * weight
-    best = int(near.sum(1).argmax())
-    share = near[best] / near[best].sum()
-    scale = float(np.exp(seeds[best].real + share @ off[best].real))
+    size, turn = ((part(vote) - part(seeds)[:, None]).astype(np.float32) for part in PARTS)
+    turn -= np.float32(2 * np.pi) * np.rint(turn / np.float32(2 * np.pi))
+    near = np.exp((size**2 + turn**2) / np.float32(-2 * WIDTH**2))
+    best = int((near @ weight.astype(np.float32)).argmax())
+    share = near[best] * weight
+    share /= share.sum()
+    scale = float(np.exp(seeds[best].real + share @ size[best]))
     return scale, float(seeds[best].imag + share @ turn[best])
 
 
