@@ -12,7 +12,13 @@ from matching_pairs import easy_pair, random_features, texture
 from evergraph.apps.matching import sources, tartanair
 from evergraph.apps.matching.baselines import nearest_neighbor, oracle
 from evergraph.apps.matching.evaluate import evaluate, judge, summarize
-from evergraph.apps.matching.homography import Views, album_pairs, pairs, photometric
+from evergraph.apps.matching.homography import (
+    Views,
+    album_pairs,
+    pairs,
+    photometric,
+    turned_view,
+)
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import judged_pairs, layout_of, video_pairs
 from evergraph.apps.matching.truth import homography_pair, warp
@@ -102,6 +108,35 @@ def test_pairs_of_photographs_follow_their_homography():
         assert pair.labels(rows, true[rows]).tolist() == [1] * len(rows)
     again = next(iter(pairs([texture(200, 5)], 3, seed=0, views=SMALL)))
     assert (again.first.keypoints == made[0].first.keypoints).all()
+
+
+def test_a_turned_view_is_the_plain_camera():
+    size, tilt, axis, turn, zoom = (320, 240), 35.0, 20.0, 70.0, 1.5
+    focal, middle = 320.0, np.array([160.0, 120.0])
+    camera = np.array([np.cos(np.deg2rad(axis)), np.sin(np.deg2rad(axis)), 0])
+    lean = cv2.Rodrigues(np.deg2rad(tilt) * camera)[0]
+    roll = cv2.Rodrigues(np.array([0, 0, np.deg2rad(turn)]))[0]
+    found = turned_view(size, tilt, axis, turn, zoom)
+    for point in ([160.0, 120], [20, 30], [300, 200]):
+        place = np.append((np.array(point) - middle) / focal, 0)  # on the plane, about its middle
+        there = roll @ lean @ place + [0, 0, 1 / zoom]
+        true = middle + focal * there[:2] / there[2]
+        assert warp(np.array([point]), found)[0] == pytest.approx(true)
+
+
+def test_wide_views_follow_their_homography():
+    views = replace(SMALL, size=(160, 120), points=80, noise=0.0, spin=180.0, tilt=30.0)
+    made = list(pairs([texture(300, 2)], 6, 0, views))
+    turns = []
+    for pair in made:
+        rows = np.flatnonzero(pair.true_matches >= 0)
+        assert len(rows) >= 4
+        ends = pair.first.descriptors[rows], pair.second.descriptors[pair.true_matches[rows]]
+        assert np.median((ends[0] * ends[1]).sum(1)) > 0.9  # .77 by chance
+        turns.append(np.angle(pair.homography[0, 0] + 1j * pair.homography[1, 0]))
+    assert np.ptp(turns) > np.pi / 2
+    with pytest.raises(ValueError, match=r"tilt must lie in \[0, 90\) degrees, got 90"):
+        Views(tilt=90)
 
 
 def test_albums_make_many_pairs_of_few_views():
