@@ -24,7 +24,7 @@ from evergraph.apps.matching.evaluate import Match, evaluate, harmonic
 from evergraph.apps.matching.homography import album_pairs
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import photograph, split
-from evergraph.apps.matching.train import bare_pairs, examples, train_on
+from evergraph.apps.matching.train import adapt, bare_pairs, examples, train_on
 from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress, write
 from evergraph.cli.match import quiet_threads
@@ -99,9 +99,9 @@ def run_seed(
         more = {"setting": "", "train_seconds": seconds, "parameters": found["parameters"]}
         cells += _cells(tests, kind.upper(), matcher.match_pair, seed, more)
         matchers[kind] = matcher
-    if settings.bare:
+    if settings.bare and "fgn" in matchers:
         report("points without scale or orientation")
-        cells += _bare_cells(seed, settings, tests, matchers)
+        cells += _bare_cells(seed, settings, tests, matchers["fgn"])
     report("unrelated pairs")
     methods = {kind.upper(): matcher.match_pair for kind, matcher in matchers.items()}
     return {"cells": cells, "unrelated": _unrelated({**settled(), **methods}, tests)}, matchers
@@ -133,26 +133,23 @@ def tell_unrelated(runs: Sequence[dict[str, Cell]]) -> list[Cell]:
 
 
 def _bare_cells(
-    seed: int, settings: Settings, tests: dict[str, list[Pair]], matchers: dict[str, Matcher]
+    seed: int, settings: Settings, tests: dict[str, list[Pair]], matcher: Matcher
 ) -> Iterator[Cell]:
-    """FGN trained for points without scale or orientation, beside what needs neither."""
-    chosen, start, views = split(seed), time.process_time(), settings.views
-    learn, valid = (
-        [photograph(name) for name in names] for names in (chosen.train, chosen.validation)
-    )
-    data = examples(bare_pairs(learn, settings.train, 10 * seed, views))
-    making = time.process_time() - start
-    watch = bare_pairs(valid, settings.validation, 10 * seed + 1, views)
-    matcher, found = train_on("fgn", data, watch, settings.fit, views, seed)
+    """FGN, adapted to points without scale or orientation and not, beside what needs neither."""
+    start, views = time.process_time(), settings.views
+    learn = [photograph(name) for name in split(seed).train]
+    data = examples(bare_pairs(learn, settings.bare, 10 * seed, views))
+    network = adapt(matcher.network, data, settings.gentle, seed)
+    more = {"setting": "", "train_seconds": time.process_time() - start}
     bare = bare_tests(seed, settings, tests)
-    more = {"setting": "", "train_seconds": making + found["train_seconds"]}
-    if "fgn" in matchers:
-        matchers["fgn"] = replace(matchers["fgn"], bare=matcher.network)
-        other = replace(matchers["fgn"], bare=None)
-        yield from _cells(bare, "FGN trained on SIFT only", other.match_pair, seed, more)
-    yield from _cells(bare, "FGN", matcher.match_pair, seed, more)
-    for method, match in settled("corners").items():
-        yield from _cells(bare, method, match, seed, {"setting": "", "train_seconds": 0.0})
+    methods: dict[str, Match] = {
+        "FGN": replace(matcher, bare=network).match_pair,
+        "FGN, not adapted": matcher.match_pair,
+        **settled("corners"),
+    }
+    for method, match in methods.items():
+        yield from _cells(bare, method, match, seed, more)
+        more = {"setting": "", "train_seconds": 0.0}
 
 
 def variants() -> dict[str, dict[str, Match]]:

@@ -15,7 +15,7 @@ from evergraph.apps.matching.frames import without
 from evergraph.apps.matching.homography import Views, pairs
 from evergraph.apps.matching.images import Image
 from evergraph.apps.matching.sources import photograph, split
-from evergraph.apps.matching.train import Fit
+from evergraph.apps.matching.train import GENTLE, Fit
 from evergraph.apps.matching.truth import Pair, unknown_pair
 from experiments.matching_scenes import HARSH, rendered_pairs
 from experiments.matching_stereo import motorcycle_pairs
@@ -39,12 +39,13 @@ class Settings:
     kinds: tuple[Kind, ...] = KINDS
     slow: int = 10  # validation pairs that GMS and AdaLAM, which are slow, are tuned on
     baselines: bool = True
-    bare: bool = True  # points without scale or orientation too
+    bare: int = 400  # pairs of points without scale or orientation to train on; 0 for none
+    gentle: Fit = GENTLE  # how FGN is adapted to them
 
 
 SMALL: dict[str, Any] = {
     "train": 8, "validation": 4, "test": 4, "surfaces": 2, "frames": 6, "stereo": (128,),
-    "fit": Fit(steps=4), "slow": 2,
+    "fit": Fit(steps=4), "slow": 2, "bare": 4, "gentle": Fit(steps=2),
 }  # fmt: skip
 """A few pairs only, to see that it runs."""
 

@@ -195,11 +195,16 @@ def match_train(
     save: Saved = Path("out/matcher.safetensors"),
     kind: Annotated[str, typer.Option(help="fgn, gcn, gat or mlp.")] = "fgn",
     pairs: Annotated[int, typer.Option(min=2, help="Pairs to make.")] = 1000,
-    steps: Annotated[int, typer.Option(min=1, help="Gradient steps, 8 pairs each.")] = 300,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Gradient steps, 8 pairs each; default: 300, with --bare 150."),
+    ] = None,
     detector: Annotated[str, typer.Option(help="`sift`, `orb` or `corners`.")] = "sift",
     bare: Annotated[
-        bool, typer.Option("--bare", help="For points without scale or orientation.")
+        bool,
+        typer.Option("--bare", help="Adapt --matcher to points without scale or orientation."),
     ] = False,
+    matcher: MatcherFile = None,
     points: Points = 256,
     seed: Seed = 0,
     out: Out = None,
@@ -213,16 +218,18 @@ def match_train(
     """
     with complaints():
         from evergraph.apps.matching.homography import Views
-        from evergraph.apps.matching.train import Fit, train
+        from evergraph.apps.matching.train import GENTLE, Fit, train
         from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
         quiet_threads()
         views = Views(points=points, detector=detector)  # type: ignore[arg-type]
         with progress(as_json) as shown:
-            task = shown.add_task("making pairs, then training", total=steps)
+            how = replace(GENTLE if bare else Fit(), **({} if steps is None else {"steps": steps}))
+            start = open_matcher(matcher, None, points, None) if bare else None
+            task = shown.add_task("making pairs, then training", total=how.steps)
             follow = lambda step: shown.update(task, completed=step)  # noqa: E731
-            tool, result = train(folder, kind, pairs, Fit(steps), views, seed, follow, bare)  # type: ignore[arg-type]
+            tool, result = train(folder, kind, pairs, how, views, seed, follow, start)  # type: ignore[arg-type]
         tool.save(save, {**result, **evidence})
     result = {**evidence, **result}
     publish(result, as_json, out, lambda: numbers(f"{kind} on {folder or 'pictures'}", result))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,15 @@ from evergraph.learn.learner import Learner
 from evergraph.learn.methods import Finetune
 from evergraph.learn.tasks import Task
 from evergraph.learn.training import Training
+from evergraph.nn.fgn import FGN
 from evergraph.stream.batch import Batch, concatenate
 from evergraph.stream.schedule import shuffled
 
 Report = Callable[[int], None]
+
+
+def _quiet(step: int) -> None:
+    """Report nothing."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,10 @@ class Fit:
         return Training("adam", self.lr, steps=1, cycle=self.steps * self.cycle)
 
 
+GENTLE = Fit(steps=150, lr=1e-3)
+"""For networks that know something already."""
+
+
 def examples(pairs: Sequence[Pair], proposal: Proposal = Proposal()) -> list[Batch]:  # noqa: B008
     """The labeled candidate graphs of pairs; those without any label are left out."""
     framed = ((pair, with_frames(pair.first, pair.second)) for pair in pairs)
@@ -71,7 +81,7 @@ def fit(
     how: Fit = Fit(),  # noqa: B008
     seed: int = 0,
     task: Task | None = None,
-    report: Report = lambda step: None,
+    report: Report = _quiet,
 ) -> None:
     """Train a network in place with the package's learner; on candidates if no task is given."""
     if not data:
@@ -94,21 +104,44 @@ def train_on(
     how: Fit,
     views: Views,
     seed: int,
-    report: Report = lambda step: None,
+    report: Report = _quiet,
+    adapted: FGN | None = None,
     **changes: Any,
 ) -> tuple[Matcher, dict[str, Any]]:
-    """A matcher from labeled candidates, and its F1 on other pairs; changes are the network's."""
+    """A matcher from labeled candidates, and its F1 on other pairs; changes are the network's.
+
+    With a network to adapt, see `adapt`.
+    """
     start = time.process_time()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        network = candidate_network(kind, **changes)
-    fit(network, data, how, seed, report=report)
+    if adapted is None:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            network = candidate_network(kind, **changes)
+        fit(network, data, how, seed, report=report)
+    else:
+        network = adapt(adapted, data, how, seed, report)
     tool = Matcher(kind, network=network, detector=views.detector, points=2 * views.points)
     return tool, {
         "validation_f1": evaluate(valid, tool.match_pair)["f1"],
         "train_seconds": time.process_time() - start,
         "parameters": sum(p.numel() for p in network.parameters()),
     }
+
+
+def adapt(
+    start: FGN, data: Sequence[Batch], how: Fit = GENTLE, seed: int = 0, report: Report = _quiet
+) -> FGN:
+    """A network trained on from where another is; its weights are the mean of both.
+
+    Half way, it keeps what the first knows of other points (Wortsman et al., CVPR 2022), which
+    stays as it is.
+    """
+    network = deepcopy(start)
+    fit(network, data, how, seed, report=report)
+    with torch.no_grad():
+        for own, other in zip(network.parameters(), start.parameters(), strict=True):
+            own.lerp_(other, 0.5)
+    return network
 
 
 def train(
@@ -118,23 +151,25 @@ def train(
     how: Fit = Fit(),  # noqa: B008
     views: Views = Views(),  # noqa: B008
     seed: int = 0,
-    report: Report = lambda step: None,
-    bare: bool = False,
+    report: Report = _quiet,
+    bare: Matcher | None = None,
 ) -> tuple[Matcher, dict[str, Any]]:
     """Train on a folder, or on the bundled pictures of a seed's split if there is none.
 
-    `bare` trains for points without scale or orientation, see `bare_pairs`.
+    `bare` is a matcher that is adapted to points without scale or orientation (`bare_pairs`).
     """
     start = time.process_time()
     if folder is not None and layout_of(folder) == "tartanair":
         learn, valid, names = _frames(folder, count, views, seed)
-        if bare:
+        if bare is not None:
             learn, valid = dropped(learn, seed), dropped(valid, seed)
     else:
-        learn, valid, names = _pictures(folder, count, views, seed, bare)
+        learn, valid, names = _pictures(folder, count, views, seed, bare is not None)
     data = examples(learn)
     making = time.process_time() - start
-    tool, found = train_on(kind, data, valid, how, views, seed, report)
+    network = None if bare is None else bare.network
+    kind = kind if bare is None else bare.kind
+    tool, found = train_on(kind, data, valid, how, views, seed, report, network)
     found["train_seconds"] += making
     return tool, {**found, "kind": kind, "seed": seed, "pairs": len(data), "images": names}
 
