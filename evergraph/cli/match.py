@@ -225,7 +225,8 @@ def match_train(
         quiet_threads()
         views = Views(points=points, detector=detector)  # type: ignore[arg-type]
         with progress(as_json) as shown:
-            how = replace(GENTLE if bare else Fit(), **({} if steps is None else {"steps": steps}))
+            how = GENTLE if bare else Fit()
+            how = replace(how, steps=steps or how.steps)
             start = open_matcher(matcher, None, points, None) if bare else None
             task = shown.add_task("making pairs, then training", total=how.steps)
             follow = lambda step: shown.update(task, completed=step)  # noqa: E731
