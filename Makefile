@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check slow browser figures docs bench paper action matching kill crash faults fuzz serving format clean help
+.PHONY: run test check slow browser figures docs bench paper action matching scale kill crash faults fuzz serving format clean help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -45,6 +45,10 @@ bench: $(READY) ## the benchmarks; ratios are written to results/
 	$(BIN)/python -m benchmarks.loading --out results/bench_loading.json
 	$(BIN)/python -m benchmarks.serve --out results/bench_serve.json
 	$(BIN)/python -m benchmarks.cluster --part speed --nodes 200000 --out results/bench_cluster.json
+	$(BIN)/python -m benchmarks.cluster --part speed --nodes 40000 --citations 1 --landmarks 2048 --out results/bench_cluster_embedding.json
+	for n in 30000 100000 300000 1000000; do $(BIN)/python -m benchmarks.scale --nodes $$n; done
+	for s in 1 3 4; do $(BIN)/python -m benchmarks.scale --nodes 100000 --shards $$s; done
+	$(BIN)/python -m benchmarks.partitions --out results/bench_partitions.json
 
 paper: $(READY) ## the paper's node classification tables, beside the published values
 	$(BIN)/python -m experiments.overall --figures docs/figures
@@ -62,6 +66,13 @@ matching: $(READY) ## the experiments of feature matching; numbers are written t
 	$(BIN)/python -m experiments.matching_table7 --out results/matching_table7.json --picture docs/figures/matching_tolerance.png
 	$(BIN)/python -m experiments.matching_stream --out results/matching_stream.json
 	$(BIN)/python -m benchmarks.matching --out results/bench_matching.json
+
+scale: $(READY) ## shards on Ray: equal digests, kills, ranks of a network, ten million items; to results/
+	$(BIN)/python -m benchmarks.cluster --data cora --shards 1,2,3,4 --out results/cluster_cora.json
+	$(BIN)/python -m benchmarks.cluster --nodes 200000 --shards 1,2,3,4 --out results/cluster_generated.json
+	$(BIN)/python -m tests.cluster.kill_cluster 10 results/kill_cluster.json
+	$(BIN)/python -m experiments.ranks --out results/ranks.json
+	$(BIN)/python -m benchmarks.scale --nodes 10000000 --citations 1
 
 KILLS ?= 10
 kill: $(READY)  ## kill runs, lessons and learn at random moments, repeat them, compare; KILLS=60 for more

@@ -1,11 +1,10 @@
-"""A model in shards on Ray against one machine: equal bits, kills, and what it costs."""
+"""A model in shards on Ray against one machine: equal bits, and what it costs."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
-import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,8 +28,12 @@ from evergraph.evaluate.evidence import provenance
 from evergraph.model import Model, Settings
 
 BATCH = 100  # edits that are one transaction
-PARTS = ("equal", "kills", "speed")
+PARTS = ("equal", "speed")
+NAMES = (
+    "nodes", "ghosts", "edges", "held_edges", "bytes", "peak_bytes", "cpu_seconds", "traffic"
+)  # fmt: skip
 Tables = tuple[Any, Any]
+Row = dict[str, Any]
 
 
 def tables_of(name: str, nodes: int, citations: float, data_root: Path | None) -> Tables:
@@ -67,7 +70,7 @@ def edits(tables: Tables, count: int, seed: int = 0) -> Iterator[list[dict[str, 
             batch = []
 
 
-def follow(model: Any, tables: Tables, count: int) -> dict[str, Any]:
+def follow(model: Any, tables: Tables, count: int) -> Row:
     """Digest and predictions of a model, before edits and after them."""
     found = {"digest": model.digest(), "predictions": _hash(model)}
     begun = time.perf_counter()
@@ -79,124 +82,112 @@ def follow(model: Any, tables: Tables, count: int) -> dict[str, Any]:
 
 def _hash(model: Any) -> str:
     """Predictions of all nodes and their probabilities, bit by bit."""
-    import hashlib
-
     found = hashlib.sha256(repr(model.predict()).encode())
     found.update(np.ascontiguousarray(model.predict_proba()).tobytes())
     return found.hexdigest()
 
 
-def equal(
-    tables: Tables, settings: Settings, shards: list[int], count: int
-) -> list[dict[str, Any]]:
-    """Point 1: one machine and several numbers of shards."""
-    rows: list[dict[str, Any]] = []
+def equal(tables: Tables, settings: Settings, shards: list[int], count: int) -> Iterator[Row]:
+    """One machine and several numbers of shards: digests and predictions."""
+    same: Row = {}
     for number in (0, *shards):
         with TemporaryDirectory() as folder:
             begun = time.perf_counter()
-            with _trained(Path(folder) / "model", tables, settings, number) as model:
+            with trained(Path(folder) / "model", tables, settings, number) as model:
                 seconds = time.perf_counter() - begun
                 row = {"shards": number, "train_seconds": seconds, **follow(model, tables, count)}
                 if number:
-                    row["processes"] = _processes(model)
-        same = rows[0] if rows else row
-        row["equal"] = [row[at] == same[at] for at in ("before", "after")] == [True, True]
-        rows.append(row)
-    return rows
+                    row["processes"] = processes(model)
+        same = same or row
+        row["equal"] = all(row[at] == same[at] for at in ("before", "after"))
+        yield row
 
 
-def _trained(path: Path, tables: Tables, settings: Settings, shards: int) -> Any:
+def trained(path: Path, tables: Tables, settings: Settings, shards: int) -> Any:
+    """A model, or a cluster if there are shards."""
     if not shards:
         return Model.train(path, *tables, settings=settings)
     return Cluster.train(path, *tables, shards=shards, settings=settings)
 
 
-def _processes(cluster: Cluster) -> list[dict[str, Any]]:
-    """What each shard holds, has received, and took of memory at the most."""
-    names = ("nodes", "ghosts", "bytes", "peak_bytes", "traffic")
+def processes(cluster: Cluster) -> list[Row]:
+    """What each shard holds, has received, and took of memory at the most and of CPU time."""
+    names = (
+        "nodes",
+        "ghosts",
+        "edges",
+        "held_edges",
+        "bytes",
+        "peak_bytes",
+        "cpu_seconds",
+        "traffic",
+    )
     return [{name: part[name] for name in names} for part in cluster.inspect()["shards"]]
 
 
-def kills(tables: Tables, settings: Settings, shards: int, times: int) -> dict[str, Any]:
-    """Point 2: the process of a random shard is killed again and again while they train."""
-    with TemporaryDirectory() as folder:
-        begun = time.perf_counter()
-        with Model.train(Path(folder) / "model", *tables, settings=settings) as model:
-            digest = model.digest()
-        rest = time.perf_counter() - begun
-        stop = threading.Event()
-        killed: list[int] = []
-        killer = threading.Thread(target=_kill, args=(stop, killed, times, rest / 3))
-        killer.start()
-        begun = time.perf_counter()
-        with Cluster.train(Path(folder) / "c", *tables, shards=shards, settings=settings) as made:
-            while len(killed) < times:  # the rest of them while it learns
-                found = made.digest()
-                made.learn([{"type": "delete_edge", "source": -1, "target": -2}], Report())
-                time.sleep(0.2)
-            stop.set()
-            killer.join()
-            found = made.digest()
-        seconds = time.perf_counter() - begun
-    return {"shards": shards, "kills": len(killed), "equal": found == digest, "seconds": seconds}
+def speed(tables: Tables, settings: Settings, shards: list[int], rounds: int) -> Iterator[Row]:
+    """Seconds of training, by turns; Ray itself was started before, its actors were not."""
+    connect(None, max(shards), 200_000_000)
+    for _ in range(rounds):
+        for number in (0, *shards):
+            with TemporaryDirectory() as folder:
+                begun, cpu = time.perf_counter(), time.process_time()
+                with trained(Path(folder) / "model", tables, settings, number) as model:
+                    row: Row = {"shards": number, "seconds": time.perf_counter() - begun}
+                    row["own_cpu_seconds"] = time.process_time() - cpu
+                    row["digest"] = model.digest()
+                    if number:
+                        each = model.shards.all("about")
+                        row["shard_cpu_seconds"] = [one["cpu_seconds"] for one in each]
+                        row["traffic"] = [one["traffic"] for one in each]
+                        row["clock"] = dict(model.shards.clock)
+            yield row
 
 
-def _kill(stop: threading.Event, killed: list[int], times: int, pause: float) -> None:
-    """SIGKILL actors of this program's own Ray."""
-    rng = random.Random(0)
-    while len(killed) < times and not stop.wait(max(pause * rng.random(), 1.0)):
-        mine = [pid for pid in _actors() if pid not in killed]
-        if mine:
-            killed.append(rng.choice(mine))
-            os.kill(killed[-1], signal.SIGKILL)
-
-
-def _actors() -> list[int]:
-    """The processes of actors that descend from this one's Ray."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            title = (place / "cmdline").read_bytes()
-            parent = (place / "stat").read_text().rpartition(")")[2].split()[1]
-            if title.startswith(b"ray::Actor") and _is_mine(int(parent)):
-                found.append(int(place.name))
-        except (OSError, ValueError):
-            continue
+def ratios(rows: list[Row]) -> Row:
+    """Medians of seconds by the number of shards, and the ratios that matter."""
+    medians = {}
+    for number in sorted({row["shards"] for row in rows}):
+        mine = [row for row in rows if row["shards"] == number]
+        shards = [row.get("shard_cpu_seconds", [0.0]) for row in mine]
+        medians[number] = {
+            "seconds": float(np.median([row["seconds"] for row in mine])),
+            "cpu_seconds": float(
+                np.median([
+                    row["own_cpu_seconds"] + sum(each)
+                    for row, each in zip(mine, shards, strict=True)
+                ])
+            ),
+            "longest_cpu_seconds": float(
+                np.median([
+                    row["own_cpu_seconds"] + max(each)
+                    for row, each in zip(mine, shards, strict=True)
+                ])
+            ),
+            "message_seconds": float(
+                np.median([row.get("clock", {}).get("messages", 0.0) for row in mine])
+            ),
+        }  # fmt: skip
+    found: Row = {"medians": {str(number): one for number, one in medians.items()}}
+    pairs = {"overhead_of_one_shard": (1, 0), "one_shard_over_two": (1, 2)}
+    for name, (one, other) in pairs.items():
+        if one in medians and other in medians:
+            found[name] = {
+                k: medians[one][k] / medians[other][k]
+                for k in medians[one]
+                if k != "message_seconds"
+            }
     return found
 
 
-def _is_mine(pid: int) -> bool:
-    while pid > 1:
-        if pid == os.getpid():
-            return True
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return False
-
-
-def speed(tables: Tables, settings: Settings, shards: list[int]) -> list[dict[str, Any]]:
-    """Point 3: seconds of training, Ray's start left out, one machine before and after."""
-    connect(None, max(shards), 200_000_000)
-    rows = []
-    for number in (0, *shards, 0):
-        with TemporaryDirectory() as folder:
-            begun = time.perf_counter()
-            with _trained(Path(folder) / "model", tables, settings, number) as model:
-                row: dict[str, Any] = {"shards": number, "seconds": time.perf_counter() - begun}
-                row["digest"] = model.digest()
-                if number:
-                    row["processes"], row["clock"] = _processes(model), dict(model.clock)
-        rows.append(row)
-    return rows
-
-
 def main(
-    part: Annotated[str, typer.Option(help="equal, kills or speed.")] = "equal",
+    part: Annotated[str, typer.Option(help="equal or speed.")] = "equal",
     data: Annotated[str, typer.Option(help="A data set, or `generated`.")] = "generated",
     nodes: Annotated[int, typer.Option(help="Of a generated graph.")] = 20_000,
     citations: Annotated[float, typer.Option(help="Edges of a node of a generated graph.")] = 4.0,
     shards: Annotated[str, typer.Option(help="Numbers of shards, separated by commas.")] = "1,2",
     edits: Annotated[int, typer.Option(help="Random edits and deletions.")] = 1_000,
-    times: Annotated[int, typer.Option(help="Kills.")] = 10,
+    rounds: Annotated[int, typer.Option(help="Of `speed`.")] = 3,
     landmarks: Annotated[int, typer.Option(help="Of the closed form.")] = 128,
     data_root: DataRoot = None,
     out: Out = None,
@@ -208,13 +199,14 @@ def main(
     tables = tables_of(data, nodes, citations, data_root)
     config = {"part": part, "data": data, "nodes": tables[0].table.num_rows, "landmarks": landmarks}
     config |= {"edges": tables[1].table.num_rows, "cores": os.cpu_count()}
+    found: Row = {**provenance(), "config": config}
     if part == "equal":
-        rows = equal(tables, settings, numbers, edits)
-    elif part == "kills":
-        rows = [kills(tables, settings, number, times) for number in numbers]
+        rows = list(equal(tables, settings, numbers, edits))
+        found["equal"] = all(row["equal"] for row in rows)
     else:
-        rows = speed(tables, settings, numbers)
-    found = {**provenance(), "config": config, "rows": rows, "coordinator_mb": resident_mb()}
+        rows = list(speed(tables, settings, numbers, rounds))
+        found |= ratios(rows)
+    found |= {"rows": rows, "coordinator_mb": resident_mb()}
 
     def table() -> Table:
         names = [name for name in rows[0] if not isinstance(rows[0][name], dict | list)]

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from evergraph.learn import AgeQuota as AgeQuota
     from evergraph.learn import ClassBalanced as ClassBalanced
     from evergraph.learn import Classification as Classification
+    from evergraph.learn import Coverage as Coverage
     from evergraph.learn import Learner as Learner
     from evergraph.learn import LinkPrediction as LinkPrediction
+    from evergraph.learn import MeanOfFeature as MeanOfFeature
     from evergraph.learn import Memory as Memory
     from evergraph.learn import Method as Method
     from evergraph.learn import Regression as Regression
@@ -36,13 +38,19 @@ if TYPE_CHECKING:
     from evergraph.learn.methods import DER as DER
     from evergraph.learn.methods import EWC as EWC
     from evergraph.learn.methods import GEM as GEM
+    from evergraph.learn.methods import GSS as GSS
     from evergraph.learn.methods import MAS as MAS
+    from evergraph.learn.methods import MIR as MIR
+    from evergraph.learn.methods import SSM as SSM
+    from evergraph.learn.methods import TWP as TWP
     from evergraph.learn.methods import Analytic as Analytic
     from evergraph.learn.methods import Finetune as Finetune
+    from evergraph.learn.methods import Influence as Influence
     from evergraph.learn.methods import Joint as Joint
     from evergraph.learn.methods import Kernel as Kernel
     from evergraph.learn.methods import LwF as LwF
     from evergraph.learn.methods import Replay as Replay
+    from evergraph.learn.methods import TaskFreeMAS as TaskFreeMAS
     from evergraph.model import GraphClassifier as GraphClassifier
     from evergraph.model import Model as Model
     from evergraph.model import Settings as Settings
@@ -63,9 +71,10 @@ _WHERE = {
     "graph": "Dataset Graph GrowingGraph Neighbors SparseRows",
     "stream": "Batch Continuum Schedule link_continuum node_continuum",
     "nn": "FGN Requires baseline",
-    "learn": "AgeQuota ClassBalanced Classification Learner LinkPrediction Memory Method "
-    "Regression Reservoir Task Training UniformEviction",
-    "learn.methods": "AGEM DER EWC GEM MAS Analytic Finetune Joint Kernel LwF Replay",
+    "learn": "AgeQuota ClassBalanced Classification Coverage Learner LinkPrediction MeanOfFeature "
+    "Memory Method Regression Reservoir Task Training UniformEviction",
+    "learn.methods": "AGEM DER EWC GEM GSS MAS MIR SSM TWP Analytic Finetune Influence Joint "
+    "Kernel LwF Replay TaskFreeMAS",
     "model": "GraphClassifier Model Settings open",
     "serve.client": "Client",
     "cluster": "Cluster",

@@ -33,6 +33,28 @@ def check_positive(**values: int) -> None:
             raise ValueError(f"{name} must be at least 1, got {value}")
 
 
+def check_device(name: str) -> str:
+    """The name of a device that is here; an error that lists those if it is not.
+
+    Example:
+        >>> check_device("cpu")
+        'cpu'
+        >>> check_device("gpu")
+        Traceback (most recent call last):
+        ValueError: device must be one that torch finds here, cpu, got 'gpu'; a GPU needs a ...
+    """
+    try:
+        torch.ones(1, device=name).item()
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        more = torch.accelerator.current_accelerator(check_available=True)
+        here = "cpu" if more is None else f"cpu or {more.type}"
+        raise ValueError(
+            f"device must be one that torch finds here, {here}, got {name!r}; a GPU needs a torch "
+            "that was built for it"
+        ) from error
+    return name
+
+
 def find_non_finite(values: Tensor) -> tuple[int, ...] | None:
     """The index of the first NaN or infinity, or None."""
     values = values.detach()

@@ -43,5 +43,7 @@ def dropout(x: Tensor, rate: float, training: bool = True) -> Tensor:
     """
     if not training or rate == 0:
         return x
-    draws = torch.rand(x.shape, generator=generator(), dtype=x.dtype, device=x.device)
+    source = generator()
+    place = x.device if source is None else source.device  # the same draws on any device
+    draws = torch.rand(x.shape, generator=source, dtype=x.dtype, device=place).to(x.device)
     return x * draws.ge_(rate).div_(1 - rate)  # twice as fast as torch's own mask

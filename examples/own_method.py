@@ -17,7 +17,7 @@ class Mistakes(Method):
         learner.descend(learner.loss(batch))
         for old in learner.replay():
             with torch.no_grad():
-                wrong = learner.task.decode(learner.model(old)) != old.target
+                wrong = learner.task.decode(learner.outputs(old)) != old.target
             if wrong.any():
                 learner.descend(learner.loss(old.select(wrong.nonzero().flatten())))
 

@@ -23,7 +23,7 @@ from evergraph.evaluate.config import Config, build
 from evergraph.evaluate.evidence import provenance
 from evergraph.evaluate.run import SCHEMA
 from evergraph.feature_graph.fixed_point import Rows, unit
-from evergraph.feature_graph.kernel import Planes, Similarity, inner, similarity
+from evergraph.feature_graph.kernel import Planes, Similarity
 from evergraph.graph.dataset import Dataset, split_by_class
 from evergraph.learn.dual import (
     STRENGTHS,
@@ -84,11 +84,14 @@ def total(parts: list[Rows]) -> Rows:
     return sparse.csr_array(found)
 
 
-def summed(some: Planes, others: Planes) -> Similarity:
-    """Inner products of x and all means summed, a SAGE's view."""
-    rows = [unit(total([p.x, *p.means]).astype(np.int64)) for p in (some, others)]
-    found = inner(rows[0], rows[1])
-    return Similarity(found, found, found)
+def summed(items: Planes) -> Planes:
+    """X and all means summed, a SAGE's view."""
+    return Planes(unit(total([items.x, *items.means]).astype(np.int64)), [], [])
+
+
+def pair_of(train: Planes, test: Planes) -> Pair:
+    """Training items to each other, and test items to them."""
+    return Similarity(train, train), Similarity(test, train)
 
 
 def trial(data: Dataset, seed: int) -> dict[str, tuple[float, str]]:
@@ -108,23 +111,24 @@ def trial(data: Dataset, seed: int) -> dict[str, tuple[float, str]]:
     def best(choices: list[Choice], allowed: list[Mixture]) -> Choice:
         return min((c for c in choices if c.mixture in allowed), key=lambda c: c.loss)
 
-    plain = similarity(train, train), similarity(test, train)
+    plain = pair_of(train, test)
     every = tried(stored(plain[0]), mixtures())
     chosen: dict[str, Callable[[], tuple[float, str]]] = {
         WHOLE: lambda: accuracy(plain, best(every, mixtures())),
         "no products": lambda: accuracy(plain, best(every, mixtures(products=False))),
         "no roots": lambda: accuracy(plain, best(every, mixtures(roots=False))),
         "no exp": lambda: accuracy(plain, best(every, mixtures(raised=False))),
+        "all hops alike": lambda: accuracy(plain, best(every, mixtures(several=False))),
         "by squares": lambda: accuracy(plain, by_squares(stored(plain[0]))),
         "x + m": lambda: accuracy(
-            both := (summed(train, train), summed(test, train)),
+            both := pair_of(summed(train), summed(test)),
             min(tried(stored(both[0]), [Mixture(x=1)]), key=lambda c: c.loss),
         ),
     }
     out = {name: run() for name, run in chosen.items()}
     if train.x.shape[1] <= PRIOR_WIDTH:
         own, other = remembered(train, train), remembered(train, test)
-        pair = similarity(own, own), similarity(other, own)
+        pair = pair_of(own, other)
         more = tried(stored(pair[0]), mixtures())
         better = min(more, key=lambda c: c.loss).loss < best(every, mixtures()).loss
         out["with prior"] = accuracy(pair, best(more, mixtures())) if better else out[WHOLE]

@@ -74,6 +74,7 @@ ORDER = {
         ["tables"],
         ["slots"],
         ["memory"],
+        ["selection"],
         ["gate", "shared"],
         ["intake"],
         ["state"],
@@ -82,7 +83,10 @@ ORDER = {
         ["exact", "parallel"],
         ["network", "explain"],
     ],
-    "learn/methods": [["analytic", "consolidation", "distillation", "gem", "kernel", "replay"]],
+    "learn/methods": [
+        ["analytic", "consolidation", "distillation", "gem", "kernel", "replay", "retrieval"],
+        ["gradient_selection", "sparsified", "task_free", "topology"],
+    ],
     "testing": [["faults", "others", "spoiled"], ["learner"]],
     "evaluate": [
         ["metrics", "evidence", "figures", "presets", "protocols", "significance"],
@@ -91,8 +95,8 @@ ORDER = {
         ["search"],
     ],
     "datasets": [
-        ["catalog", "convert", "formats", "generate", "planetoid"],
-        ["fetch", "blocks", "report", "sums"],
+        ["catalog", "formats", "generate", "planetoid"],
+        ["convert", "fetch", "blocks", "report", "sums"],
         ["columns"],
         ["cells", "csv_blocks", "jsonl_blocks"],
         ["fields", "objects", "tables", "vectors"],
@@ -142,10 +146,13 @@ ORDER = {
     ],
     "cluster": [
         ["graph", "partition"],
+        ["holding", "reader"],
         ["shard"],
         ["checking", "engine", "folder"],
-        ["cluster", "tasks"],
-        ["launch"],
+        ["asking", "tasks"],
+        ["loading", "state"],
+        ["surroundings"],
+        ["cluster", "launch"],
     ],
     "cli": [
         ["console", "curves", "data_tables", "event_files", "settings"],

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 TUTORIALS = Path(__file__).parent.parent / "tutorials"
-AT_LEAST = {"cora_equations": 0.6, "photographs": 0.6}  # chance is a seventh, or next to nothing
+AT_LEAST = {  # chance is a seventh, next to nothing, a third to a half, a quarter
+    "cora_equations": 0.6,
+    "photographs": 0.6,
+    "social_graph": 0.75,
+    "watch": 0.85,
+}
 notebooks = runpy.run_path(str(TUTORIALS / "notebooks.py"))
 
 

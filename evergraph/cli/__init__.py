@@ -6,6 +6,7 @@ import os
 import runpy
 import sys
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 import typer
@@ -26,6 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     invoke_without_command=True,
 )
 ANY = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -41,20 +43,9 @@ def callback(
         raise typer.Exit
 
 
-@app.command(context_settings=ANY)
-def paper(context: typer.Context) -> None:
-    """Rerun a table of the paper, in a checkout: `evergraph paper overall --help`."""
-    _module("experiments", context.args)
-
-
-@app.command(context_settings=ANY)
-def bench(context: typer.Context) -> None:
-    """Run a benchmark, in a checkout: `evergraph bench speed --json`."""
-    _module("benchmarks", context.args)
-
-
-def _module(package: str, arguments: list[str]) -> None:
+def _module(package: str, context: typer.Context) -> None:
     """Run `python -m PACKAGE.NAME ARGUMENTS`, if the repository is there."""
+    arguments = context.args or ["--help"]
     repository = Path(__file__).parents[2]
     with complaints():
         if not (repository / package).is_dir():
@@ -62,8 +53,11 @@ def _module(package: str, arguments: list[str]) -> None:
                 f"{package} are not in the installed package; clone the repository, and run "
                 f"python -m {package}.NAME in it"
             )
-        name = arguments[0].replace("-", "_") if arguments else ""
+        name = arguments[0].replace("-", "_")
         known = sorted(path.stem for path in (repository / package).glob("[a-z]*.py"))
+        if arguments[0] == "--help":
+            typer.echo(f"{context.get_help()}\n\n{fill('Names: ' + ', '.join(known), 80)}")
+            return
         if name not in known:
             raise ValueError(
                 f"expected a module of {package}, one of {', '.join(known)}, got {name!r}"
@@ -79,6 +73,20 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command(cls=Pairs if command is forget else None)(command)
+
+
+@app.command(context_settings=ANY)
+def paper(context: typer.Context) -> None:
+    """Rerun a table of the paper, in a checkout: `paper overall --help`."""
+    _module("experiments", context)
+
+
+@app.command(context_settings=ANY)
+def bench(context: typer.Context) -> None:
+    """Run a benchmark, in a checkout: `bench speed --json`."""
+    _module("benchmarks", context)
+
+
 app.add_typer(action, name="action")
 app.add_typer(match, name="match")
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 action = typer.Typer(
     no_args_is_help=True,
-    help="Recognize activities from body-worn sensors, and continue to learn new ones.",
+    rich_markup_mode=None,
+    help="Recognize activities from body-worn sensors, and learn new ones.",
 )
 
 Data = Annotated[
@@ -85,7 +86,7 @@ def train(
     threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Learn activities from recordings, test on what was held back, write a model folder.
+    """Learn activities from recordings, and write a model folder.
 
     A window is 50 samples long, or half of the typical recording of the activity with the shortest.
     Models are compared, and networks trained until they have converged, on a part of the training
@@ -147,7 +148,7 @@ def evaluate(
     picture: Annotated[Path | None, written("Draw the confusion matrix here.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Test a model on recordings with known activities: accuracy, recall and precision."""
+    """Test a model on recordings with known activities."""
     from evergraph.apps.action.recognizer import Recognizer
     from evergraph.apps.action.sources import load
     from evergraph.apps.action.windows import divide
@@ -186,7 +187,7 @@ def predict(
     picture: Annotated[Path | None, written("Draw colored bands here.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict activities, one line per window: time, activity, probability, missing, novelty.
+    """Predict activities, one line per window.
 
     Probabilities are calibrated on windows that training held back; novelty is the share of those
     that are more like what the model knows, and from --unknown on the activity is unknown. Reads
@@ -244,7 +245,7 @@ def learn(
     out: Annotated[Path | None, written("Another folder to write to.", folder=True)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Continue learning from a new recording: a new activity or person, without the old data.
+    """Continue learning: a new activity or person, without old data.
 
     Old windows are replayed from the model's own memory. At the end the new model is tested on
     them: if the old activities lose more than --allowed-loss of their mean recall, or one of them

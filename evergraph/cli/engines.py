@@ -36,6 +36,20 @@ RankCount = Annotated[
 ]
 Address = Annotated[str | None, Option(help="Of --engine ray: a cluster; default: this machine.")]
 
+Device = Annotated[
+    str,
+    Option(help="Where networks compute: cpu, cuda, cuda:1, mps. Closed forms stay on the CPU."),
+]
+
+
+def check_place(device: str, engine: str) -> str:
+    """The device, if it is here and the engine can use it."""
+    from evergraph.checks import check_device
+
+    if engine == "ray" and device != "cpu":
+        raise ValueError(f"--device must be cpu with --engine ray, got {device!r}; use one of them")
+    return check_device(device)
+
 
 def runner(engine: str, address: str | None, processes: int | None = None) -> Runner:
     """What calls a function with each of some items, and tells their numbers and results."""

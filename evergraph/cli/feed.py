@@ -55,11 +55,11 @@ def learn(
     curves_to: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """Feed events to a model: nodes, edges, labels and deletions, in any order.
+    """Feed events to a model: nodes, edges, labels, deletions.
 
-    What is stored is safe, and its place in the file with it: after a crash, --resume continues
-    behind it, and nothing is learned twice. A stream always continues there. Refused events are
-    printed, and the exit code is 1 then; the others are learned.
+    They come in any order. What is stored is safe, and its place in the file with it: after a
+    crash, --resume continues behind it, and nothing is learned twice. A stream always continues
+    there. Refused events are printed, and the exit code is 1 then; the others are learned.
     """
     from evergraph.datasets.report import Report
     from evergraph.model import Model

@@ -25,8 +25,10 @@ from evergraph.cli.console import (
 from evergraph.cli.curves import Point, Target, curves, nowhere
 from evergraph.cli.engines import (
     Address,
+    Device,
     EngineName,
     RankCount,
+    check_place,
     check_ranks,
     compared,
     launched,
@@ -59,7 +61,8 @@ ModelName = Annotated[
 MethodName = Annotated[
     str,
     Option(
-        help="finetune, replay, ewc, mas, lwf, gem, agem, der, joint (upper bound), "
+        help="finetune, replay, ewc, mas, mas-task-free, twp, lwf, gem, agem, der, influence, "
+        "gss, mir, ssm, joint (upper bound), "
         "analytic or kernel (closed forms, no replay)."
     ),
 ]
@@ -112,6 +115,7 @@ def run(
     every: Annotated[float, Option(help="Seconds between checkpoints.")] = 10.0,
     resume: Annotated[bool, Option(help="Continue from --checkpoint.")] = False,
     threads: Threads = 1,
+    device: Device = "cpu",
     engine: EngineName = "local",
     ranks: RankCount = None,
     address: Address = None,
@@ -119,7 +123,7 @@ def run(
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn a growing graph from a stream in one pass; report accuracy and forgetting.
+    """Learn a graph from a stream in one pass: accuracy, forgetting.
 
     By default class-incremental Cora with a feature graph network and the paper's replay. Prints
     a table; --out gets result.json, learning_curve.png and accuracy_matrix.png. A run with
@@ -155,6 +159,8 @@ def run(
         if resume and checkpoint is None:
             raise ValueError("--resume needs --checkpoint, the file to continue from")
         check_ranks(engine, ranks)
+        files: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume, "every": every}
+        files["device"] = check_place(device, engine)
         with (
             launched() as here,
             progress(as_json or not here.is_first) as shown,
@@ -167,7 +173,6 @@ def run(
             if protocol != "paper":
                 data, order = recut(data, config.classes_per_task, config.class_order)
                 config = replace(config, class_order=order)
-            files: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume, "every": every}
             if engine == "ray":
                 result = learned_on_ray(config, seeds, data, ranks or 2, address, **files)
             else:
@@ -210,6 +215,7 @@ def compare(
     pairs: Set = None,
     settings: SettingsFile = None,
     threads: Threads = 1,
+    device: Device = "cpu",
     engine: EngineName = "local",
     address: Address = None,
     data_root: DataRoot = None,
@@ -217,7 +223,7 @@ def compare(
     figure: Annotated[Path | None, written("Draw the curves of all runs to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the given models with the given methods on the same stream, and print one table.
+    """Run models and methods on the same stream, and print one table.
 
     By default FGN with seven methods; models and methods are those of `evergraph run`. Settings
     that are given count for all of them. What --out has already with the same settings and seeds
@@ -228,6 +234,7 @@ def compare(
     evidence = provenance()
     use_threads(threads)
     with complaints(), progress(as_json) as shown:
+        check_place(device, engine)
         configs = []
         for model, method in _pairs(runs, models, methods):
             order = "regular" if method == "regular" else scenario
@@ -245,7 +252,8 @@ def compare(
             dataset = config.dataset  # another one, if the first cannot be had
             configs.append(config)
         run = runner(engine, address)
-        one = None if engine == "ray" else lambda c: follow_run(c, seeds, data, shown)
+        here = lambda c: follow_run(c, seeds, data, shown, device=device)  # noqa: E731
+        one = None if engine == "ray" else here
         results = compared(configs, seeds, data, run, one, shown, out, evidence)
     publish({**evidence, "results": results}, as_json, out, lambda: run_table(results))
     if figure is not None:
@@ -313,7 +321,7 @@ def follow_run(
 ) -> dict[str, Any]:
     """Run all seeds with the current accuracy in the progress display, and in curves.
 
-    The `files` are checkpoint, resume and every of `run_config`.
+    The `files` are checkpoint, resume, every and device of `run_config`.
     """
     from evergraph.evaluate.config import run_config
 

@@ -25,7 +25,9 @@ from evergraph.cli.match_output import methods_table, numbers
 if TYPE_CHECKING:
     from evergraph.apps.matching.matcher import Matcher
 
-match = typer.Typer(no_args_is_help=True, help="Match the points of images, and learn to.")
+match = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Match the points of images, and learn to."
+)
 
 MatcherFile = Annotated[
     Path | None,
@@ -72,7 +74,7 @@ def match_pair(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Match two images: matches.npz in SuperGlue's keys, and a picture.
+    """Match two images: matches.npz (SuperGlue's keys), a picture.
 
     `keypoints0` and `keypoints1` hold the points, `matches` the partner of each point of the first
     image or -1, `match_confidence` how sure that is. In the picture green lines are sure, red ones
@@ -138,7 +140,7 @@ def match_video(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Match every frame with the one before, and learn on the way if asked to.
+    """Match every frame with the one before, and learn if asked to.
 
     Shows matches per second while it runs. With depth and poses it also tells precision, recall
     and F1 of what was matched before it was learned.
@@ -252,7 +254,7 @@ def match_evaluate(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge a matcher beside nearest neighbors, the ratio test, GMS and AdaLAM.
+    """Judge a matcher beside the ratio test, GMS and AdaLAM.
 
     Precision, recall and F1 within 3 pixels (hidden points are not judged), the mean error of the
     150 most confident matches, and the area under the curve of the homography's corner error

@@ -41,8 +41,8 @@ def train(
     data: Annotated[
         str,
         typer.Argument(
-            help="A folder with tables `nodes` and `edges` (CSV, JSONL, Parquet or Arrow), or a "
-            "name that `evergraph datasets` lists."
+            help="A folder with tables `nodes` and `edges` (CSV, JSONL, Parquet or Arrow files, or "
+            "folders of them), or a name that `evergraph datasets` lists."
         ),
     ],
     out: Annotated[Path, written("The model folder to make.", folder=True)],
@@ -73,11 +73,12 @@ def train(
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a model folder from tables, and print what the columns were taken for.
+    """Make a model folder from tables of nodes and edges.
 
-    Numbers are standardized, categories and words hashed, dates read, gaps filled; edges to nodes
-    that are not there wait for them (see --unknown-ends). All complaints come at once. In a table
-    with a column `split`, labels of test and val are not learned: accuracy on them is printed.
+    It prints what the columns were taken for. Numbers are standardized, categories and words
+    hashed, dates read, gaps filled; edges to nodes that are not there wait for them (see
+    --unknown-ends). All complaints come at once. In a table with a column `split`, labels of test
+    and val are not learned: accuracy on them is printed.
     """
     from evergraph.datasets.schema import Schema
     from evergraph.model import Settings
@@ -151,11 +152,12 @@ def forget(
     label: Annotated[list[str] | None, typer.Option(help="The label of a node.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take nodes, edges or labels out of a model, with all their traces; all of them or none.
+    """Take nodes, edges or labels out of a model, with all traces.
 
-    Afterwards the model is what it would be without them, and the files hold no byte of them. An
-    id that is written as an integer is one, as in tables. Options may be repeated. Of a network,
-    the weights keep the influence of what is forgotten; what it remembers is made anew.
+    All that is named goes, or nothing. Afterwards the model is what it would be without them, and
+    the files hold no byte of them. An id that is written as an integer is one, as in tables.
+    Options may be repeated. Of a network, the weights keep the influence of what is forgotten; what
+    it remembers is made anew.
     """
     from evergraph.datasets.fields import id_of
 
@@ -191,7 +193,7 @@ class Pairs(TyperCommand):
 
 
 def refit(folder: Folder, schema: Kinds = None, as_json: AsJson = False) -> None:
-    """Take statistics of columns and landmarks again, over all nodes that are there now.
+    """Take statistics of columns and landmarks of the nodes of today.
 
     Afterwards the model is what `train` makes of its graph. --schema changes kinds of columns.
     """
@@ -212,7 +214,7 @@ def inspect(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a model holds: counts, classes, schema, accuracy over time, digest."""
+    """Show what a model holds: counts, classes, accuracy, digest."""
     from evergraph.datasets.schema import Schema
 
     with complaints(), _open(folder, readonly=True) as model:

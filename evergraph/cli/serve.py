@@ -50,7 +50,7 @@ def serve(
     curves_to: Target = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Serve a model over HTTP: take events, learn, and answer at the same time.
+    """Serve a model over HTTP: it learns from events, and answers.
 
     Events are answered when they are stored durably; a kill loses none of them. Questions are
     answered from the last classifier that is ready, and never wait for the next. The interface is
@@ -150,7 +150,7 @@ def at(
 def compact(
     folder: Folder, offset: Offset = None, time: Moment = None, as_json: AsJson = False
 ) -> None:
-    """End the history of a model before an offset or a time; without one, before now."""
+    """End the history of a model before an offset, a time, or now."""
     from evergraph.model import Model
 
     with complaints(), Model.open(folder) as model:

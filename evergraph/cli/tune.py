@@ -20,7 +20,7 @@ from evergraph.cli.console import (
     use_threads,
     write,
 )
-from evergraph.cli.engines import Address, EngineName, runner
+from evergraph.cli.engines import Address, Device, EngineName, check_place, runner
 from evergraph.cli.learn import (
     Capacity,
     DatasetName,
@@ -39,18 +39,19 @@ def tune(
     memory: Capacity = 500,
     seeds: Seeds = 2,
     threads: Threads = 1,
+    device: Device = "cpu",
     engine: EngineName = "local",
     address: Address = None,
     data_root: DataRoot = None,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try all candidate settings on validation nodes, taken from the training part.
+    """Try all candidate settings on validation nodes.
 
-    Every network gets as many candidates, with the same learning rates, so that none is better
-    tuned than others; the closed form gets strengths, and one pass serves them all.
-    The test nodes are never looked at. What --out has already is not tried again, so that a
-    search can be stopped and called again.
+    These are taken from the training part. Every network gets as many candidates, with the same
+    learning rates, so that none is better tuned than others; the closed form gets strengths, and
+    one pass serves them all. The test nodes are never looked at. What --out has already is not
+    tried again, so that a search can be stopped and called again.
     """
     from evergraph.evaluate import search
     from evergraph.evaluate.config import Config
@@ -76,6 +77,7 @@ def tune(
             known=known,
             report=report,
             run=runner(engine, address),
+            device=check_place(device, engine),
         )
 
     def table() -> Table:
@@ -113,7 +115,7 @@ def _known_trials(out: Path, keys: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def datasets(data_root: DataRoot = None, as_json: AsJson = False) -> None:
-    """List the data sets: what is here, what can be fetched, what can be generated."""
+    """List data sets: here, to be fetched, or generated."""
     from dataclasses import asdict
 
     from evergraph.datasets import available

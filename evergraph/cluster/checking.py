@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from evergraph.cluster.shard import Written
+from evergraph.cluster.holding import Written
 from evergraph.datasets.events import Event
 from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema

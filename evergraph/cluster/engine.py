@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -18,6 +19,7 @@ from evergraph.extras import require
 from evergraph.model.folder import Settings
 
 PATIENCE = 180  # seconds until a shard must have come back
+RELEASE = 10  # seconds until CPUs of what has just ended are free again
 LOOPBACK = "127.0.0.1"  # where a cluster that is begun here listens
 AHEAD = 4  # loads that are on their way to a shard at a time
 
@@ -64,7 +66,7 @@ class Actor:
         """Call a method of the shard."""
         if token != self._token:
             raise ShardLost("it was started again")
-        return getattr(self._shard, method)(*arguments)
+        return attrgetter(method)(self._shard)(*arguments)
 
 
 class LocalEngine:
@@ -79,7 +81,7 @@ class LocalEngine:
     def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """See `Engine`."""
         return [
-            getattr(one, method)(*args) for one, args in zip(self._made, arguments, strict=True)
+            attrgetter(method)(one)(*args) for one, args in zip(self._made, arguments, strict=True)
         ]
 
     def exchange(self, give: str, take: str, *arguments: Any) -> None:
@@ -157,6 +159,8 @@ class RayEngine:
     def exchange(self, give: str, take: str, *arguments: Any) -> None:
         """See `Engine`; parcels go from shard to shard, not through this process."""
         given = self._call(give, [arguments] * self.shards, self.shards)
+        if self.shards == 1:  # Ray takes a list of one for one result
+            given = self._wait(given)
         self._wait(self._call(take, list(zip(*given, strict=True))))
 
     def stream(self, method: str, arguments: Iterable[Sequence[tuple[Any, ...]]]) -> None:
@@ -238,13 +242,15 @@ def connect(address: str | None, processes: int, memory: int) -> tuple[Any, bool
 
 
 def check_room(ray: Any, processes: int, what: str) -> None:
-    """Refuse more actors than a cluster has CPUs for: they would wait for ever."""
-    room = int(ray.cluster_resources().get("CPU", 0))
-    if room < processes:
-        raise ValueError(
-            f"{what} must be at most as many as the cluster of Ray has CPUs, got {processes} for "
-            f"{room}: ask for fewer, or add machines"
-        )
+    """Refuse more actors than a cluster has free CPUs for: they would wait for ever."""
+    end = time.monotonic() + RELEASE
+    while (room := int(ray.available_resources().get("CPU", 0))) < processes:
+        if time.monotonic() > end or ray.cluster_resources().get("CPU", 0) < processes:
+            raise ValueError(
+                f"{what} must be at most as many as the cluster of Ray has free CPUs, got "
+                f"{processes} for {room}: ask for fewer, end other work, or add machines"
+            )
+        time.sleep(0.1)
 
 
 Opener = Callable[[Sequence[Path], Settings], Engine]

@@ -1,14 +1,11 @@
-"""Which shard owns a node, and what of tables and events each shard gets.
-
-A shard holds its own nodes with all their edges. The foreign ends of these edges are ghosts: rows
-with features, which count in the means of neighbors and nowhere else.
-"""
+"""Which shard owns a node, and what of tables and events each shard gets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +15,12 @@ from evergraph.datasets.events import Event
 from evergraph.datasets.graph_tables import Edges, Nodes
 from evergraph.graph.ids import Coded, Id, check_ids, key
 from evergraph.model.events import REMOVED
-from evergraph.model.tables import Tables
-
-ROWS = 20_000  # of tables that are sent at a time
 
 Ints = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+Rows = TypeVar("Rows", Nodes, Edges)
+Order = tuple[int, int]
+"""The number of a piece of tables, and of a chunk in it: the order in which one machine reads."""
 
 
 def home(node: Id, shards: int) -> int:
@@ -35,70 +33,34 @@ def home(node: Id, shards: int) -> int:
     return key(node) % shards
 
 
-def homes(ids: Sequence[Id], shards: int) -> Ints:
-    """The shards that own nodes."""
+def keys_of(ids: Sequence[Id]) -> Keys:
+    """The keys of ids, see `evergraph.graph.ids.key`."""
     if isinstance(ids, Coded):
-        distinct: Ints = homes(ids.distinct, shards)[ids.codes]
+        distinct: Keys = keys_of(ids.distinct)[ids.codes]
         return distinct
-    if not len(ids):
-        return np.zeros(0, dtype=np.int64)
-    found: Ints = (check_ids(ids)[1] % np.uint64(shards)).astype(np.int64)
+    return check_ids(ids)[1] if len(ids) else np.zeros(0, dtype=np.uint64)
+
+
+def homes(keys: Keys, shards: int) -> Ints:
+    """The shards that own the nodes with these keys."""
+    found: Ints = (keys % np.uint64(shards)).astype(np.int64)
     return found
 
 
-@dataclass(frozen=True)
-class Load:
-    """What one shard gets of some rows of tables."""
+@dataclass(frozen=True, eq=False)
+class Parcel(Generic[Rows]):
+    """Some rows on their way to a shard, and the keys of their ids (of edges: of both ends)."""
 
-    nodes: Nodes | None = None
-    ghosts: Nodes | None = None
-    edges: Edges | None = None
+    order: Order
+    rows: Rows
+    keys: tuple[Keys, ...]
 
-
-def loads(tables: Tables, shards: int, size: int = ROWS) -> Iterator[list[Load]]:
-    """Tables in parts, each with a load for every shard: all nodes before all edges."""
-    ends = [(homes(e.sources, shards), homes(e.targets, shards)) for e in tables.edges]
-    wanted = _wanted(tables, ends, shards)
-    yield [Load() for _ in range(shards)]  # tables may be empty
-    first = 0
-    for part in tables.nodes:
-        own = homes(part.ids, shards)
-        for start in range(0, len(part.ids), size):
-            rows = np.arange(start, min(start + size, len(part.ids)))
-            yield [
-                Load(
-                    nodes=take_nodes(part, rows[own[rows] == shard]),
-                    ghosts=take_nodes(part, rows[wanted[first + rows, shard]]),
-                )
-                for shard in range(shards)
-            ]
-        first += len(part.ids)
-    for link, (source, target) in zip(tables.edges, ends, strict=True):
-        for start in range(0, len(source), size):
-            rows = np.arange(start, min(start + size, len(source)))
-            mine = [(source[rows] == shard) | (target[rows] == shard) for shard in range(shards)]
-            yield [Load(edges=take_edges(link, rows[kept])) for kept in mine]
-
-
-def _wanted(tables: Tables, ends: Sequence[tuple[Ints, Ints]], shards: int) -> NDArray[np.bool_]:
-    """Which shards need a ghost of each node, `(N, shards)`."""
-    ids = [node for part in tables.nodes for node in part.ids]
-    wanted = np.zeros((len(ids) + 1, shards), dtype=np.bool_)  # the last row: unknown ends
-    if shards == 1:
-        return wanted
-    row_of = dict(zip(ids, range(len(ids)), strict=True))
-    for link, (source, target) in zip(tables.edges, ends, strict=True):
-        wanted[_rows(link.sources, row_of), target] = True
-        wanted[_rows(link.targets, row_of), source] = True
-    wanted[np.arange(len(ids)), homes(ids, shards)] = False
-    return wanted
-
-
-def _rows(ids: Sequence[Id], row_of: dict[Id, int]) -> Ints:
-    if isinstance(ids, Coded):
-        distinct: Ints = _rows(ids.distinct, row_of)[ids.codes]
-        return distinct
-    return np.fromiter((row_of.get(node, -1) for node in ids), np.int64, len(ids))
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the columns, and eight for each id."""
+        rows = self.rows
+        table = rows.features.table if isinstance(rows, Nodes) else rows.chunk.table
+        return int(table.nbytes) + sum(keys.nbytes for keys in self.keys)
 
 
 def take_nodes(part: Nodes, rows: Ints) -> Nodes:

@@ -23,7 +23,7 @@ from evergraph.datasets.fetch import (
     find,
     obtain,
 )
-from evergraph.datasets.folder import read_folder
+from evergraph.datasets.folder import from_tables, read_folder
 from evergraph.datasets.formats import read_linqs, read_npz, read_ogb, read_time_stream
 from evergraph.datasets.generate import PRESETS, Growth, generate
 from evergraph.datasets.planetoid import read_planetoid
@@ -42,6 +42,7 @@ __all__ = [
     "cache_folder",
     "from_networkx",
     "from_pyg",
+    "from_tables",
     "generate",
     "load",
     "read_folder",

@@ -1,4 +1,4 @@
-"""Graphs of other libraries: PyG `Data` objects and NetworkX graphs.
+"""Graphs of other libraries: PyG `Data` and `TemporalData` objects and NetworkX graphs.
 
 Both are read through their attributes, so neither library is imported or needed here.
 """
@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from evergraph.datasets.formats import sketch
 from evergraph.graph.dataset import (
     Dataset,
     encode_labels,
@@ -30,11 +31,16 @@ Owners = Sequence[tuple[str, Mapping[str, Any]]]
 def from_pyg(
     data: Any, *, name: str = "pyg", directed: bool | None = None, seed: int = 0
 ) -> Dataset:
-    """Convert a PyG `Data` object.
+    """Convert a PyG `Data` or `TemporalData` object.
 
-    Reads `x` (dense or sparse), `edge_index`, `y`, `edge_weight` or `edge_attr`, `time` or
-    `node_year`, `train_mask` and `test_mask`; all but the first two may be missing. Without
-    masks, 60 % of each class are drawn for training and 20 % for testing.
+    Of `Data` it reads `x` (dense or sparse), `edge_index`, `y`, `edge_weight` or `edge_attr`,
+    `time` or `node_year`, `train_mask` and `test_mask`; all but the first two may be missing.
+    Without masks, 60 % of each class are drawn for training and 20 % for testing.
+
+    Of `TemporalData` it reads `src`, `dst` and `t` as edges in time, which count both ways; a node
+    arrives with its first event. Without `x`, its features are a sketch of the neighbors of that
+    moment (`sketch`), followed by the mean of the messages (`msg`) of that moment; later events
+    are not used. `y` is read if it has one class number for each node, and not for each event.
 
     Args:
         data: the object.
@@ -45,6 +51,8 @@ def from_pyg(
     Raises:
         ValueError: if `edge_index` or `y` are not integers, or a mask is not a bool mask.
     """
+    if all(hasattr(data, needed) for needed in ("src", "dst", "t")):
+        return _from_events(data, name, bool(directed), seed)
     for needed in ("x", "edge_index"):
         if getattr(data, needed, None) is None:
             keys = data.keys() if callable(data.keys) else data.keys
@@ -72,6 +80,40 @@ def from_pyg(
     else:
         train, test = (_nodes_of(part, masks[part], graph.num_nodes) for part in parts)
     return Dataset(graph, train, test, name, "a PyG graph")
+
+
+def _from_events(data: Any, name: str, directed: bool, seed: int) -> Dataset:
+    """A `TemporalData`: nodes and their features follow from the events."""
+    ends = [_integers(end, getattr(data, end), "node numbers") for end in ("src", "dst")]
+    edges, when, x = torch.stack(ends), data.t, _first(data, "x")
+    if not edges.numel():
+        raise ValueError("a TemporalData object must have events, got none")
+    count = int(edges.max()) + 1 if x is None else len(x)
+    time = torch.full((count,), when.max() + 1, dtype=when.dtype)  # of nodes that never come
+    time.scatter_reduce_(0, edges.flatten(), when.repeat(2), "amin")
+    if x is None:
+        x = torch.from_numpy(sketch(edges.numpy(), when.numpy(), time.numpy()))
+        if (message := _first(data, "msg")) is not None:
+            owner, event = edges.flatten(), torch.arange(len(when)).repeat(2)
+            first = when[event] == time[owner]
+            message = message.reshape(len(when), -1).to(x)
+            sums = x.new_zeros(count, message.shape[1])
+            sums.index_add_(0, owner[first], message[event[first]])
+            often = torch.bincount(owner[first], minlength=count).clamp(min=1)
+            x = torch.cat([x, sums / often.unsqueeze(1)], dim=1)
+    y = _first(data, "y")
+    of_nodes = y is not None and len(y) == count != len(when)
+    labels = _integers("y", _flat(y), "class numbers") if of_nodes else None
+    graph = Graph(
+        features=_pyg_features(x),
+        edges=edges,
+        labels=labels,
+        time=time,
+        edge_time=when,
+        directed=directed,
+        name=name,
+    )
+    return Dataset(graph, *split_by_class(labels, seed=seed), name, "events of PyG")
 
 
 def _first(data: Any, *names: str) -> Any:

@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,16 @@ Floats = NDArray[np.float64]
 
 
 def table_file(folder: Path, stem: str) -> Path:
-    """The one file of a folder that holds a table: `<stem>.csv`, or of another format.
+    """What holds a table in a folder: `<stem>.csv`, or of another format, or a folder of files.
 
     Raises:
         FileNotFoundError: if there is none.
         ValueError: if there are several.
     """
     files = sorted(path for path in folder.glob(f"{stem}.*") if format_of(path))
-    rule = f"{folder} must have one of {', '.join(stem + ending for ending in FORMATS)}, but has"
+    files += [folder / stem] if (folder / stem).is_dir() else []
+    names = ", ".join([*(stem + ending for ending in FORMATS), f"{stem}/"])
+    rule = f"{folder} must have one of {names}, but has"
     if not files:
         raise FileNotFoundError(f"{rule} none")
     if len(files) > 1:
@@ -73,18 +76,40 @@ def read_folder(folder: Path, *, directed: bool = False, seed: int = 0) -> Datas
     Raises:
         TableError: with all complaints about the tables.
     """
-    report, files = Report(), [table_file(folder, stem) for stem in ("nodes", "edges")]
-    nodes = list(read_nodes(files[0], report, limits=_LIMITS))
-    linked = read_edges(files[1], report, limits=_LIMITS) if files[1].stat().st_size else ()
-    edges = [part for part in linked if part.sources]
+    nodes, edges = (table_file(folder, stem) for stem in ("nodes", "edges"))
+    linked = edges if edges.stat().st_size else None
+    found = from_tables(nodes, linked, name=folder.name, directed=directed, seed=seed)
+    return replace(found, origin=str(folder))
+
+
+def from_tables(
+    nodes: Any,
+    edges: Any = None,
+    *,
+    name: str = "tables",
+    directed: bool = False,
+    seed: int = 0,
+) -> Dataset:
+    """The same from tables of any kind: files, pandas, polars, pyarrow, columns in a dictionary.
+
+    Example:
+        >>> nodes = {"id": ["ann", "bob"], "age": [31, 45], "label": ["old", "older"]}
+        >>> data = from_tables(nodes, {"source": ["ann"], "target": ["bob"]})
+        >>> data.graph.features.tolist(), data.graph.class_names
+        ([[31.0], [45.0]], ('old', 'older'))
+    """
+    report = Report()
+    parts = list(read_nodes(nodes, report, limits=_LIMITS))
+    linked = () if edges is None else read_edges(edges, report, limits=_LIMITS)
+    joined = [part for part in linked if part.sources]
     report.check()
-    features = _features(nodes, report)
-    ends = _ends(edges, {node: row for row, node in enumerate(_joined(nodes, "ids"))}, report)
-    weight = _weight(edges, report)
-    time = _times([(part.times, part.features) for part in nodes], report)
-    edge_time = _times([(part.times, part.chunk) for part in edges], report)
-    labels, class_names = _labels(nodes)
-    train, test = _split(nodes, labels, seed, report)
+    features = _features(parts, report)
+    ends = _ends(joined, {node: row for row, node in enumerate(_joined(parts, "ids"))}, report)
+    weight = _weight(joined, report)
+    time = _times([(part.times, part.features) for part in parts], report)
+    edge_time = _times([(part.times, part.chunk) for part in joined], report)
+    labels, class_names = _labels(parts)
+    train, test = _split(parts, labels, seed, report)
     report.check()
     graph = Graph(
         features=features,
@@ -95,9 +120,9 @@ def read_folder(folder: Path, *, directed: bool = False, seed: int = 0) -> Datas
         edge_time=edge_time,
         directed=directed,
         class_names=class_names,
-        name=folder.name,
+        name=name,
     )
-    return Dataset(graph, train, test, folder.name, str(folder))
+    return Dataset(graph, train, test, name, "tables")
 
 
 def _joined(nodes: Sequence[Nodes], name: str) -> list[Any]:

@@ -206,7 +206,7 @@ def read_time_stream(folder: Path, name: str) -> Dataset:
     time = np.full(num_nodes, len(steps))
     np.minimum.at(time, edges.ravel(), np.tile(edge_time, 2))
     graph = Graph(
-        features=torch.from_numpy(_sketch(edges, edge_time, time)),
+        features=torch.from_numpy(sketch(edges, edge_time, time)),
         edges=torch.from_numpy(edges),
         labels=torch.from_numpy(labels),
         time=torch.from_numpy(time),
@@ -234,7 +234,7 @@ def _steps(folder: Path) -> list[Ints]:
     return [_counts(folder / step, 2) for step in expected]
 
 
-def _sketch(edges: Ints, edge_time: Ints, time: Ints) -> NDArray[np.float32]:
+def sketch(edges: Ints, edge_time: Ints, time: Ints) -> NDArray[np.float32]:
     """Features `(N, 64)` from the neighbors that a node has at the end of its first step.
 
     A signed hash sketch (feature hashing) of the neighbors' numbers: neighbor j adds s(j) = ±1 to

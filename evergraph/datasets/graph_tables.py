@@ -32,6 +32,8 @@ from evergraph.graph.ids import Id
 
 Floats = NDArray[np.float64]
 _OWN = ("label", "time", "split")
+EMPTY = "a table of nodes must have a row", "add nodes"
+REPEATED = "an id must be unique in the table", "remove the row, or rename the node"
 _WEIGHT = re.compile(r"weight(0|[1-9][0-9]*)")
 
 
@@ -110,6 +112,7 @@ def read_nodes(
     id: str = "id",
     format: str | None = None,
     limits: Limits = USUAL,
+    may_be_empty: bool = False,
 ) -> Iterator[Nodes]:
     """The nodes of a table, chunk by chunk; rows that are complained about are left out.
 
@@ -119,10 +122,11 @@ def read_nodes(
         id: the column of ids, which must be there and be unique.
         format: as in `read_tables`.
         limits: how large labels and times may be.
+        may_be_empty: whether a table without rows is no problem.
     """
     own = Report() if report is None else report
     seen: set[Any] = set()
-    empty, before = True, own.count
+    empty, before = not may_be_empty, own.count
     for chunk in read_tables(source, own, format=format):
         if not _has(chunk, (id,), own):
             break
@@ -143,8 +147,7 @@ def read_nodes(
             (chunk if isinstance(kept, slice) else chunk.take(kept)).without((id, *_OWN)),
         )
     if empty and own.count == before:
-        rule, way_out = "a table of nodes must have a row", "add nodes"
-        own.add(name_of(source), None, None, "none", rule, way_out)
+        own.add(name_of(source), None, None, "none", *EMPTY)
     if report is None:
         own.check()
 
@@ -234,8 +237,7 @@ def _find_repeated(
         return
     for row, node in enumerate(ids):
         if node in repeated and row not in bad:
-            rule = "an id must be unique in the table"
-            chunk.complain(report, row, name, node, rule, "remove the row, or rename the node")
+            chunk.complain(report, row, name, node, *REPEATED)
             bad.add(row)
         repeated.add(node)
 

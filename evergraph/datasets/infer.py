@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -117,6 +117,18 @@ class Evidence:
         self._add_typed(found)
         self._keep("vector", True, found)
 
+    def merge(self, other: Evidence) -> None:
+        """Add what the cells of another part of the column allow."""
+        self.values += other.values
+        self.words += other.words
+        self.lists |= other.lists
+        self.width = max(self.width, other.width)
+        self.lengths |= other.lengths
+        shared = self.known.keys() & other.known.keys()
+        if len(self.lengths) > 1:
+            shared -= {"vector"}
+        self.known = {k: n + other.known[k] for k, n in self.known.items() if k in shared}
+
     def _keep(self, kind: str, possible: bool, count: int) -> None:
         if not possible:
             self.known.pop(kind, None)
@@ -137,12 +149,17 @@ class Evidence:
         return Column(name, kind, BUCKETS[kind])
 
 
-def infer(chunks: Iterable[Chunk]) -> tuple[Column, ...]:
-    """The columns in order of their names; x0, x1, ... of numbers become one vector x."""
+def evidence_of(chunks: Iterable[Chunk]) -> dict[str, Evidence]:
+    """What the cells of each column of some chunks allow."""
     found: dict[str, Evidence] = {}
     for chunk in chunks:
         for name in chunk.table.column_names:
             found.setdefault(name, Evidence()).add(chunk, name)
+    return found
+
+
+def decide(found: Mapping[str, Evidence]) -> tuple[Column, ...]:
+    """The columns in order of their names; x0, x1, ... of numbers become one vector x."""
     columns = {name: evidence.decide(name) for name, evidence in sorted(found.items())}
     groups: dict[str, set[int]] = {}
     for name, column in columns.items():

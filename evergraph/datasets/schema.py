@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from evergraph.datasets.cells import Codes
 from evergraph.datasets.columns import Chunk, from_arrow, from_columns, from_rows
 from evergraph.datasets.encoding import BUCKETS, KINDS, MEASURED, Column, Part, assemble
-from evergraph.datasets.infer import infer
+from evergraph.datasets.infer import decide, evidence_of
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import STEPS, Sums
 from evergraph.datasets.vectors import Dense
@@ -70,7 +70,7 @@ class Schema:
         report = Report()
         if _is_one(data):
             data = [_as_chunk(data, report)]
-        columns = infer(cast("Iterable[Chunk]", data))
+        columns = decide(evidence_of(cast("Iterable[Chunk]", data)))
         report.check()
         return cls(columns)
 

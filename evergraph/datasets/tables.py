@@ -42,8 +42,8 @@ def read_tables(
     r"""The rows of a table, chunk by chunk.
 
     Args:
-        source: a path (`-` is standard input), a binary stream, a pyarrow, pandas or polars table,
-            a dictionary of columns or a list of dictionaries.
+        source: a path (`-` is standard input), a folder of files, a binary stream, a pyarrow,
+            pandas or polars table, a dictionary of columns or a list of dictionaries.
         report: collects complaints; without it, all are raised after the last chunk.
         format: of a path or stream: csv, tsv, jsonl, parquet or arrow; by default what the name
             ends with, or what the first bytes look like.
@@ -61,11 +61,23 @@ def read_tables(
     if format is not None:
         check_one_of("format", format, tuple(dict.fromkeys(FORMATS.values())))
     if isinstance(source, str | Path) or hasattr(source, "read"):
-        yield from _read_file(source, format, own)
+        for file in files_of(source, own):
+            yield from _read_file(file, format, own)
     else:
         yield from _in_memory(source, own)
     if report is None:
         own.check()
+
+
+def files_of(source: Any, report: Report) -> list[Any]:
+    """The files of a folder in the order of their names; any other source as it is."""
+    if not isinstance(source, str | Path) or not Path(source).is_dir():
+        return [source]
+    files = sorted(path for path in Path(source).iterdir() if format_of(path))
+    if not files:
+        rule = f"a folder must have files that end with {', '.join(FORMATS)}"
+        report.add(str(source), None, None, "none", rule, "add them, or name another folder")
+    return files
 
 
 def name_of(source: Any) -> str:

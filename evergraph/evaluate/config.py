@@ -10,7 +10,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from evergraph.checks import check_one_of
+from evergraph.checks import check_device, check_one_of
 from evergraph.evaluate.presets import CLOSED_FORMS, by_size, preset, schedules
 from evergraph.evaluate.protocols import PROTOCOLS, Protocol
 from evergraph.evaluate.run import Report, run
@@ -20,10 +20,10 @@ from evergraph.graph.graph import Graph
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.gate import Outliers
 from evergraph.learn.learner import Learner
-from evergraph.learn.memory import MEMORIES
 from evergraph.learn.methods import METHODS
 from evergraph.learn.parallel import ParallelLearner, part_of
 from evergraph.learn.ranks import ALONE, Ranks
+from evergraph.learn.selection import MEMORIES
 from evergraph.learn.shared import SharedReservoir
 from evergraph.learn.training import Training
 from evergraph.nn.baselines import KINDS, baseline
@@ -48,7 +48,8 @@ TRAINING_SETTINGS = (
 )  # fmt: skip
 METHOD_SETTINGS = (
     "strength", "relevance", "every", "decay", "solver", "blocks", "sample", "temperature",
-    "max_width", "capacity", "products", "roots", "raised",
+    "max_width", "capacity", "products", "roots", "raised", "fanout", "window", "low", "steady",
+    "loss_share", "topology_share",
 )  # fmt: skip
 SETTINGS = {
     *STREAM_SETTINGS, *FGN_SETTINGS, *BASELINE_SETTINGS, *TRAINING_SETTINGS, *METHOD_SETTINGS,
@@ -65,7 +66,7 @@ class Config:
         model: `fgn`, or one of `evergraph.nn.baselines`.
         method: how forgetting is fought, see `evergraph.learn.methods`.
         memory: capacity in items.
-        memory_rule: what is kept, see `evergraph.learn.memory`.
+        memory_rule: what is kept, see `evergraph.learn.selection`.
         outliers: what is done with absurd feature values, see `evergraph.learn.gate`.
         batch_size: items that arrive together.
         visibility: `all` or `arrived`.
@@ -156,11 +157,13 @@ def run_config(
     dataset: Dataset,
     report: Report = lambda number, seen, accuracy: None,
     ranks: Ranks = ALONE,
+    device: str = "cpu",
     **files: Any,
 ) -> dict[str, Any]:
     """Run a configuration on a data set, loaded before; `files` as `run` takes them.
 
-    On several `ranks`, all of them run it, each with its part of the items.
+    On several `ranks`, all of them run it, each with its part of the items. On another `device`
+    than the CPU the network computes there; numbers are the same up to rounding.
     """
     for part in ("train", "test"):
         if not len(getattr(dataset, part)):
@@ -171,19 +174,22 @@ def run_config(
     config = config.sized(dataset)
     make, balanced = partial(_build, config, _rooted(config, dataset)), config.protocol != "paper"
     more = {"balanced": balanced, "ranks": ranks, **files}
-    return run(partial(make, ranks=ranks), seeds, config.plain(), report=report, **more)
+    make = partial(make, ranks=ranks, device=device)
+    return run(make, seeds, config.plain(), report=report, **more)
 
 
-def build(config: Config, dataset: Dataset, seed: int) -> tuple[Continuum, Learner]:
-    """The stream and the learner of one seed."""
-    return _build(config.sized(dataset), _rooted(config, dataset), seed)
+def build(
+    config: Config, dataset: Dataset, seed: int, device: str = "cpu"
+) -> tuple[Continuum, Learner]:
+    """The stream and the learner of one seed, whose network is on a device."""
+    return _build(config.sized(dataset), _rooted(config, dataset), seed, device=device)
 
 
 def _build(
-    config: Config, dataset: Dataset, seed: int, ranks: Ranks = ALONE
+    config: Config, dataset: Dataset, seed: int, ranks: Ranks = ALONE, device: str = "cpu"
 ) -> tuple[Continuum, Learner]:
     s = config.settings
-    learner = _learner(config, dataset.graph, seed, ranks)
+    learner = _learner(config, dataset.graph, seed, ranks, device)
     stream = node_continuum(
         dataset,
         scenario=config.scenario,
@@ -200,16 +206,19 @@ def _build(
     return part_of(stream, ranks), learner
 
 
-def _learner(config: Config, graph: Graph, seed: int, ranks: Ranks) -> Learner:
+def _learner(config: Config, graph: Graph, seed: int, ranks: Ranks, device: str) -> Learner:
     s = config.settings
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = _model(config, graph)
+    if config.method not in CLOSED_FORMS:
+        model.to(check_device(device))
     method = METHODS[config.method](**_pick(s, METHOD_SETTINGS))
     names = () if config.method in CLOSED_FORMS else TRAINING_SETTINGS
     training = Training(**_pick(s, names))
     if ranks.size > 1:
         check_one_of("memory_rule on several ranks", config.memory_rule, ("reservoir",))
+        check_one_of("device on several ranks", device, ("cpu",))
         shared = SharedReservoir(config.memory, seed, ranks) if method.needs_memory else None
         return ParallelLearner(
             model, method, shared, training, seed, outliers=config.outliers, ranks=ranks

@@ -17,6 +17,7 @@ mpl.use("Agg")
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
 LINES = ("-", "--", ":", "-.")
 HATCHES = ("", "///", "...", "xxx", "---")
+ACCURACY = "accuracy on all test items"
 
 
 def learning_curve(result: Mapping[str, Any], path: Path) -> None:
@@ -121,9 +122,10 @@ def curves(
     path: Path,
     log: bool = False,
     levels: Mapping[str, float] | None = None,
+    measure: str = ACCURACY,
 ) -> None:
-    """Accuracy over something, one line of (x, accuracy) points per name; levels are dashed."""
-    figure, axes = _axes(across, title)
+    """A measure over something, one line of (x, y) points per name; levels are dashed."""
+    figure, axes = _axes(across, title, measure)
     for number, (name, points) in enumerate(lines.items()):
         xs, ys = zip(*points, strict=True)
         style = LINES[number // len(COLORS) % len(LINES)]
@@ -185,10 +187,10 @@ def rank_diagram(
     _save(figure, path)
 
 
-def _axes(across: str, title: str) -> tuple[Figure, Axes]:
+def _axes(across: str, title: str, up: str = ACCURACY) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.add_subplot()
-    axes.set(xlabel=across, ylabel="accuracy on all test items")
+    axes.set(xlabel=across, ylabel=up)
     axes.set_title(title)
     axes.grid(alpha=0.3)
     return figure, axes

@@ -20,7 +20,7 @@ DEFAULT: dict[str, Any] = {
 
 CLOSED_FORMS = ("analytic", "kernel")  # methods that learn nothing by gradients
 # The kernel chooses its weights itself, and leaves a hop out that does not help.
-KERNEL: dict[str, Any] = {"hops": 2, "diffusion": True}
+KERNEL: dict[str, Any] = {"hops": 3, "diffusion": True}
 
 # What the closed form reads of an item stands for what a network could see.
 EMBEDDINGS: dict[str, tuple[str, ...]] = {"mlp": ("x",), "gcn": ("mean",), "sage": ("x", "mean")}

@@ -80,6 +80,7 @@ def search(
     known: Sequence[Row] = (),
     report: Callable[[list[Row], int], None] = lambda rows, total: None,
     run: Runner = one_by_one,
+    device: str = "cpu",
 ) -> list[Row]:
     """Run every candidate in every scenario on validation nodes; the best mean comes first.
 
@@ -93,6 +94,7 @@ def search(
         known: rows of an earlier search, whose settings are not tried again.
         report: gets the rows so far and the number of candidates after each.
         run: calls a function with each of some items, in any order.
+        device: where networks compute.
     """
     if config.method in CLOSED_FORMS:
         scenarios = ("data",)  # any order gives the same
@@ -101,7 +103,7 @@ def search(
     rows = list(known)
     todo = [one for one in tried if all(row["settings"] != one for row in rows)]
     groups = _groups(config, todo)
-    for at, found in run(partial(_tried, config, scenarios, held_out), groups):
+    for at, found in run(partial(_tried, config, scenarios, held_out, device), groups):
         for i, settings in enumerate(groups[at]):
             accuracy = {scenario: float(values[i]) for scenario, values in found.items()}
             rows.append(
@@ -126,12 +128,14 @@ def _tried(
     config: Config,
     scenarios: Sequence[Scenario],
     held_out: Mapping[int, Dataset],
+    device: str,
     group: list[dict[str, Any]],
 ) -> dict[Scenario, NDArray[np.float64]]:
     """The accuracy of each of a group in each scenario, the mean over draws of nodes."""
     return {
         scenario: np.mean(
-            [_trial(config, scenario, group, held_out[seed], seed) for seed in held_out], axis=0
+            [_trial(config, scenario, group, held_out[seed], seed, device) for seed in held_out],
+            axis=0,
         )
         for scenario in scenarios
     }
@@ -149,12 +153,17 @@ def _groups(config: Config, todo: list[dict[str, Any]]) -> list[list[dict[str, A
 
 
 def _trial(
-    config: Config, scenario: Scenario, group: list[dict[str, Any]], dataset: Dataset, seed: int
+    config: Config,
+    scenario: Scenario,
+    group: list[dict[str, Any]],
+    dataset: Dataset,
+    seed: int,
+    device: str,
 ) -> list[float]:
     """The accuracy of each of a group on the validation nodes of one seed."""
     trial = replace(config, scenario=scenario, settings={**START, **group[0]})
     if config.method != "analytic":
-        return [run_config(trial, (seed,), dataset)["accuracy_mean"]]
+        return [run_config(trial, (seed,), dataset, device=device)["accuracy_mean"]]
     stream, learner = build(trial, dataset, seed)
     for batch in stream:
         learner.observe(batch)

@@ -8,6 +8,8 @@ that each inner product is exact: the same bits in any order, batch and blocking
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,27 +22,9 @@ from evergraph.graph.neighbors import Features, Neighbors
 from evergraph.graph.rows import SparseRows
 
 Floats = NDArray[np.float64]
+Hops = Literal["all", "first", "last"]
+"""Which of the means: of all hops, of the nearest, or of the farthest."""
 WIDE = 2**22  # numbers of a block of dense rows that are multiplied at a time
-
-
-@dataclass(frozen=True)
-class Similarity:
-    """Inner products between two sets of items, `(n, k)` each, of blocks of unit length.
-
-    Attributes:
-        x: of their features.
-        mean: of their neighborhood means, the average over planes (hops, edge components).
-        root: the same of the signed roots of the means.
-    """
-
-    x: Floats
-    mean: Floats
-    root: Floats
-
-    @property
-    def product(self) -> Floats:
-        """Of their feature graphs: the product of x and the rooted means."""
-        return self.x * self.root
 
 
 @dataclass(frozen=True)
@@ -63,6 +47,59 @@ class Planes:
         parts = [rows[:, at : at + width].tocsr() for at in range(0, rows.shape[1], width)]
         x, *means = (unit(part.astype(np.int64)) for part in parts)
         return cls(x, means, [unit(root(mean.astype(np.int64))) for mean in means])
+
+    def __len__(self) -> int:
+        return int(self.x.shape[0])
+
+    def part(self, which: slice) -> Planes:
+        """Some of them."""
+        return Planes(self.x[which], *([m[which] for m in p] for p in (self.means, self.roots)))
+
+
+class Similarity:
+    """Inner products between two sets of items, `(n, k)` each, of blocks of unit length.
+
+    Each is computed when it is first asked for, and kept.
+
+    Args:
+        some: n items.
+        others: k items.
+    """
+
+    def __init__(self, some: Planes, others: Planes) -> None:
+        self.sets = some, others
+        self._found: dict[tuple[str, int], Floats] = {}
+
+    @cached_property
+    def x(self) -> Floats:
+        """Of their features."""
+        return inner(*(planes.x for planes in self.sets))
+
+    def mean(self, hops: Hops = "all") -> Floats:
+        """Of their neighborhood means: the average over planes (hops, edge components)."""
+        return self._average("means", hops)
+
+    def root(self, hops: Hops = "all") -> Floats:
+        """The same of the signed roots of the means."""
+        return self._average("roots", hops)
+
+    def product(self, hops: Hops = "all") -> Floats:
+        """Of their feature graphs: the product of x and the rooted means."""
+        return self.x * self.root(hops)
+
+    def first(self, size: int) -> Similarity:
+        """Among so many of the items at the most."""
+        return Similarity(*(planes.part(slice(size)) for planes in self.sets))
+
+    def _average(self, name: str, hops: Hops) -> Floats:
+        count = len(self.sets[0].means)
+        places = {"all": range(count), "first": range(1), "last": range(count - 1, count)}[hops]
+        return np.asarray(sum(self._plane(name, place) for place in places) / len(places))
+
+    def _plane(self, name: str, place: int) -> Floats:
+        if (name, place) not in self._found:
+            self._found[name, place] = inner(*(getattr(p, name)[place] for p in self.sets))
+        return self._found[name, place]
 
 
 def planes(x: Features, neighbors: Neighbors, items: int, hops: int) -> Rows:
@@ -93,15 +130,8 @@ def planes(x: Features, neighbors: Neighbors, items: int, hops: int) -> Rows:
         width = x.num_features if isinstance(x, SparseRows) else x.shape[1:].numel()
         return sparse.csr_array((0, width * len(parts)))
     width = parts[0].shape[0] * parts[0].shape[1] // items
-    found = [_whole(part.reshape((items, width)).tocsr()) for part in parts]
+    found = [whole_rows(part.reshape((items, width)).tocsr()) for part in parts]
     return sparse.csr_array(sparse.hstack(found, format="csr"))
-
-
-def similarity(some: Planes, others: Planes) -> Similarity:
-    """Inner products between items."""
-    means = [inner(a, b) for a, b in zip(some.means, others.means, strict=True)]
-    roots = [inner(a, b) for a, b in zip(some.roots, others.roots, strict=True)]
-    return Similarity(inner(some.x, others.x), np.mean(means, axis=0), np.mean(roots, axis=0))
 
 
 def inner(some: Rows, others: Rows) -> Floats:
@@ -123,7 +153,7 @@ def _sparse(rows: SparseRows) -> Rows:
     return sparse.csr_array((_numbers(rows.values), *parts), shape=(len(rows), rows.num_features))
 
 
-def _whole(rows: Rows) -> Rows:
+def whole_rows(rows: Rows) -> Rows:
     """Integers of rows of numbers: the largest of each row becomes ONE."""
     size = np.diff(rows.indptr)
     top = np.zeros(rows.shape[0])

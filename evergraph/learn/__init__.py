@@ -3,7 +3,6 @@
 from evergraph.learn.checkpoint import CheckpointError, CheckpointWarning
 from evergraph.learn.learner import Learner, Method
 from evergraph.learn.memory import (
-    MEMORIES,
     AgeQuota,
     ClassBalanced,
     Memory,
@@ -11,12 +10,13 @@ from evergraph.learn.memory import (
     Rule,
     UniformEviction,
 )
+from evergraph.learn.selection import MEMORIES, Coverage, MeanOfFeature
 from evergraph.learn.slots import Slots
 from evergraph.learn.tasks import Classification, LinkPrediction, Regression, Task
 from evergraph.learn.training import Training
 
 __all__ = [
     "MEMORIES", "AgeQuota", "CheckpointError", "CheckpointWarning", "ClassBalanced",
-    "Classification", "Learner", "LinkPrediction", "Memory", "Method", "Regression", "Reservoir",
-    "Rule", "Slots", "Task", "Training", "UniformEviction",
+    "Classification", "Coverage", "Learner", "LinkPrediction", "MeanOfFeature", "Memory", "Method",
+    "Regression", "Reservoir", "Rule", "Slots", "Task", "Training", "UniformEviction",
 ]  # fmt: skip

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from evergraph.feature_graph.fixed_point import exponential
-from evergraph.feature_graph.kernel import Similarity
+from evergraph.feature_graph.kernel import Hops, Similarity
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)  # λ that are tried
-CHOOSING = 1024  # items that choose, at the most
+CHOOSING = 512  # items that choose, at the most
 SHARPNESS = np.geomspace(0.5, 64, 43)  # of the softmax that turns scores into probabilities
 
 
@@ -31,6 +31,7 @@ class Mixture:
 
     Attributes:
         x, mean, root, product: weights; see `Similarity`.
+        hops: which hops the last three read.
         sharpness: s of `exp(s (k - 1))`; 0 leaves k as it is.
     """
 
@@ -38,26 +39,36 @@ class Mixture:
     mean: float = 0.0
     root: float = 0.0
     product: float = 0.0
+    hops: Hops = "all"
     sharpness: float = 0.0
 
     def __call__(self, found: Similarity) -> Floats:
         """The kernel, `(n, k)`."""
-        names = [name for name in ("x", "mean", "root", "product") if getattr(self, name)]
-        total = sum(getattr(self, name) for name in names)
-        kernel: Floats = sum(getattr(self, name) / total * getattr(found, name) for name in names)
+        total = self.x + self.mean + self.root + self.product
+        parts = [self.x / total * found.x] if self.x else []
+        read = (self.mean, found.mean), (self.root, found.root), (self.product, found.product)
+        parts += [weight / total * product(self.hops) for weight, product in read if weight]
+        kernel: Floats = np.sum(parts, axis=0)
         return exponential(self.sharpness * (kernel - 1)) if self.sharpness else kernel
 
 
 WEIGHTS = (  # of x, means, roots and products that are tried
-    (1, 2, 0, 0), (1, 4, 0, 0), (0, 1, 0, 0), (1, 0, 2, 0), (1, 0, 4, 0), (0, 0, 1, 0),
-    (1, 0, 2, 2),
+    (2, 1, 0, 0), (1, 2, 0, 0), (1, 4, 0, 0), (0, 1, 0, 0), (1, 0, 2, 0), (1, 0, 4, 0),
+    (0, 0, 1, 0), (1, 1, 1, 0), (0, 1, 1, 0), (1, 0, 2, 2),
 )  # fmt: skip
+HOPS: tuple[Hops, ...] = ("all", "last", "first")
 
 
-def mixtures(products: bool = True, roots: bool = True, raised: bool = True) -> list[Mixture]:
-    """The mixtures that are tried, all of them or those without products, roots or exponential."""
+def mixtures(
+    products: bool = True, roots: bool = True, raised: bool = True, several: bool = True
+) -> list[Mixture]:
+    """The mixtures that are tried, all of them or those without products, roots or exponential.
+
+    With one plane only (not `several`), all hops are the same.
+    """
     return [
-        Mixture(*weights, sharpness)
+        Mixture(*weights, hops, sharpness)
+        for hops in (HOPS if several else HOPS[:1])
         for weights in WEIGHTS
         for sharpness in ((0.0, 2.0) if raised else (0.0,))
         if (products or not weights[3]) and (roots or not (weights[2] or weights[3]))
@@ -113,9 +124,8 @@ class Stored:
 
     def first(self, size: int) -> Stored:
         """So many of them at the most."""
-        cut, (x, mean, around) = slice(0, size), (self.found.x, self.found.mean, self.found.root)
-        few = Similarity(x[cut, cut], mean[cut, cut], around[cut, cut])
-        return Stored(few, self.target[cut], self.classes, self.times[cut])
+        parts = self.target[:size], self.classes, self.times[:size]
+        return Stored(self.found.first(size), *parts)
 
 
 def tried(

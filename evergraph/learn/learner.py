@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -30,7 +31,7 @@ from evergraph.learn.state import configuration, contents, savepoint, take
 from evergraph.learn.tasks import Classification, Task
 from evergraph.learn.training import Optimizer, Training, update_average
 from evergraph.learn.transaction import Restore, State, Undo, shallow
-from evergraph.nn.model import Model, Requires, frozen
+from evergraph.nn.model import Model, Requires, device_of, frozen, outputs
 from evergraph.noise import draw_from
 from evergraph.stream.batch import Batch
 
@@ -47,6 +48,8 @@ class Method(Protocol):
         labels_only: whether targets must be labels.
         condenses: whether it reads no more of an item than x and the means of its neighbors,
             whatever the model asks for.
+        separates: whether it reads neighbors one by one, also where the model needs no more than
+            their mean.
         trains: whether the network, or its random numbers, may change; if not, a transaction keeps
             its head only, which grows with the classes.
         spreads: whether ranks may each have a part of a batch: it uses no more of the learner than
@@ -67,6 +70,7 @@ class Method(Protocol):
 
     needs_memory: ClassVar[bool] = False
     condenses: ClassVar[bool] = False
+    separates: ClassVar[bool] = False
     lazy: ClassVar[bool] = False
     labels_only: ClassVar[bool] = False
     trains: ClassVar[bool] = True
@@ -124,7 +128,8 @@ class Learner:
     Classes need not be known in advance: the head grows when a new label comes.
 
     Args:
-        model: a network; see `Model`.
+        model: a network; see `Model`. It may be on another device (`FGN(500).to("cuda")`); items,
+            memory, outputs and what is asked of them stay on the CPU.
         method: how forgetting is fought; see `evergraph.learn.methods`.
         memory: what is kept of the past, for methods that use it.
         training: how gradients are used.
@@ -164,6 +169,7 @@ class Learner:
                     f"model must have a {part}, {meaning}; {type(model).__name__} has none"
                 )
         self.model: Any = model
+        self.device = device_of(model)
         self.method, self.memory, self.training = method, memory, training
         self.task: Task = Classification() if task is None else task
         if method.needs_memory and memory is None:
@@ -177,8 +183,8 @@ class Learner:
                 f"{type(method).__name__} needs labels, got {self.task!r}; use Classification()"
             )
         requires: Requires = model.requires
-        if method.condenses and not requires.condensable:
-            requires = replace(requires, condensable=True)
+        if method.condenses or method.separates:
+            requires = replace(requires, condensable=method.condenses)
         self.intake = Intake(requires, outliers)
         self.position = 0
         self._rng = np.random.default_rng(seed)
@@ -280,9 +286,13 @@ class Learner:
             raise ValueError(f"learn_one takes one item, got {len(item)}; use observe")
         self.observe(item)
 
+    def outputs(self, batch: Batch) -> Tensor:
+        """What the current model makes of a batch, `(B, K)`, with gradients."""
+        return outputs(self.model, batch, self.device)
+
     def loss(self, batch: Batch) -> Tensor:
         """The loss of the current model on a batch."""
-        return self.task.loss(self.model(batch), batch)
+        return self.task.loss(self.outputs(batch), batch)
 
     def descend(self, loss: Tensor, adjust: Callable[[], None] | None = None) -> None:
         """One step of the optimizer; `adjust` may change the gradients before it."""
@@ -322,14 +332,13 @@ class Learner:
 
     # -- predicting -------------------------------------------------------------------------
 
-    def frozen_model(self) -> Model:
-        """A copy of the model as it predicts now, in evaluation mode; it checks no items."""
+    def frozen_model(self) -> Predictor:
+        """What a copy of the model as it is now makes of a batch; it checks no items."""
         fresh: Any = frozen(self.model)
         vars(fresh)["trusting"] = True
         if self.average:
             fresh.load_state_dict(self.average)
-        made: Model = fresh
-        return made
+        return partial(outputs, fresh, device=self.device)
 
     def predictor(self) -> Predictor:
         """What predictions are made with: a snapshot that no learning changes.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -114,6 +114,26 @@ class Memory:
         if len(batch):
             self._rule.add(self._slots, batch, self._rng)
             self._slots.settle()
+
+    def rank(self, batch: Batch, keys: np.ndarray[Any, Any], balanced: bool = False) -> None:
+        """Offer items with keys of the caller's, in place of the rule: the smallest stay.
+
+        With `balanced`, the class with the most items gives one up.
+        """
+        self._slots.insert(batch, keys, lambda _: math.inf, lambda *_: None, balanced)
+        self._slots.settle()
+
+    @property
+    def keys(self) -> np.ndarray[Any, Any]:
+        """The keys of all items, `(M,)`."""
+        return self._slots.keys
+
+    def swap(self, item: Batch, key: float, leaves: Callable[[], int]) -> None:
+        """Store an item with a key of the caller's, as the last; `leaves` says what goes for it."""
+        self._slots.put(item, key)
+        while self._slots.full:
+            self._slots.drop(leaves())
+        self._slots.settle()
 
     def savepoint(self) -> Restore:
         """A function that puts everything back as it is now."""
@@ -332,12 +352,3 @@ def UniformEviction(  # noqa: N802
         6
     """
     return Memory(_Random(), capacity, capacity_bytes, seed)
-
-
-MEMORIES = {
-    "reservoir": Reservoir,
-    "class-balanced": ClassBalanced,
-    "age-quota": AgeQuota,
-    "uniform": UniformEviction,
-}
-"""Every memory by its name."""

@@ -38,6 +38,7 @@ class Parts(Protocol):
     memory: Memory | None
     average: dict[str, Tensor]
     position: int
+    device: torch.device
     generator: torch.Generator
 
     @property
@@ -109,7 +110,7 @@ def contents(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
     for name, owner in _owners(parts):
         held, values[name] = owner.state()
         tensors |= {f"{name}.{k}": v for k, v in held.items()}
-    return tensors, values
+    return {name: tensor.cpu() for name, tensor in tensors.items()}, values
 
 
 def take(parts: Parts, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
@@ -120,7 +121,8 @@ def take(parts: Parts, tensors: Mapping[str, Tensor], values: Mapping[str, Any])
         owner, _, rest = name.partition(".")
         if owner not in known:
             raise ValueError(f"parts must be {', '.join(sorted(known))}, got {owner!r}")
-        given[owner][rest] = tensor
+        trained = owner in ("optimizer", "average")  # the model copies what it gets
+        given[owner][rest] = tensor.to(parts.device) if trained else tensor
     parts.task.load_state(values["task"])
     resize_head(parts.model, given["model"])
     wanted = parts.model.state_dict()

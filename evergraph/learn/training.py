@@ -118,7 +118,7 @@ class Optimizer:
     def _adam(self, name: str, parameter: Tensor, gradient: Tensor, decay: float) -> None:
         if gradient.is_sparse:
             gradient = gradient.to_dense()
-        count = self.state.get(f"{name}:count", torch.zeros(())) + 1
+        count = self.state.get(f"{name}:count", torch.zeros((), device=parameter.device)) + 1
         self.state[f"{name}:count"] = count
         moved = _held(parameter, self._renewed(name, parameter))
         mean = _held(*self._kept(name, "mean", parameter))

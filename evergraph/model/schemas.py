@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
+from evergraph.datasets.infer import Evidence, decide
 from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
 from evergraph.graph.records import Node
@@ -51,6 +52,14 @@ def check_columns(schema: Schema, present: Collection[str], known: Collection[st
         rule = "a column of the data must be in the schema"
         report.add("schema", None, name, "none", rule, 'add it; kind "drop" leaves it out')
     report.check()
+
+
+def kinds(schema: Schema | None, found: Mapping[str, Evidence]) -> Schema:
+    """The columns of a schema, which must be those that are there; without one, inferred ones."""
+    if schema is None:
+        return Schema(decide(found))
+    check_columns(schema, found.keys())
+    return Schema(schema.columns)
 
 
 def refit(store: Store, schema: Schema | None = None) -> None:

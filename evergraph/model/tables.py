@@ -10,12 +10,13 @@ import numpy as np
 from evergraph.checks import shorten
 from evergraph.datasets.fields import FieldError, id_of
 from evergraph.datasets.graph_tables import Edges, Nodes, read_edges, read_nodes
+from evergraph.datasets.infer import evidence_of
 from evergraph.datasets.report import Report
 from evergraph.datasets.schema import Schema
 from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
 from evergraph.model.folder import UnknownEnds
-from evergraph.model.schemas import check_columns
+from evergraph.model.schemas import kinds
 
 ENDS_RULE = "both ends of an edge must be nodes that are there"
 ENDS_WAY_OUT = "add the node, or let unknown ends wait or be dropped when you train"
@@ -29,21 +30,44 @@ class Tables:
     edges: list[Edges]
 
     @classmethod
-    def read(cls, nodes: Any, edges: Any, *, id: str) -> Tables:
-        """Read tables as `read_nodes` and `read_edges` do; all complaints come in one error."""
-        report = Report()
-        found = list(read_nodes(nodes, report, id=id))
-        linked = [] if edges is None else list(read_edges(edges, report))
+    def read(
+        cls, nodes: Any, edges: Any, *, id: str, report: Report | None = None, part: bool = False
+    ) -> Tables:
+        """Read tables as `read_nodes` and `read_edges` do.
+
+        Args:
+            nodes: a table, or None.
+            edges: a table, or None.
+            id: the column of ids.
+            report: collects complaints; without it, all come in one error.
+            part: whether these are parts of tables, which may be empty.
+        """
+        own = Report() if report is None else report
+        found = [] if nodes is None else list(read_nodes(nodes, own, id=id, may_be_empty=part))
+        linked = [] if edges is None else list(read_edges(edges, own))
         for link in linked:
-            _check_weights(link, report)
-        report.check()
+            _check_weights(link, own)
+        if report is None:
+            own.check()
         return cls(found, linked)
 
-    def with_known_ends(self, unknown: UnknownEnds) -> Tables:
-        """The same without edges to nodes that are not there, or an error, as the setting says."""
+    def with_known_ends(
+        self,
+        unknown: UnknownEnds,
+        known: set[Id] | None = None,
+        report: Report | None = None,
+    ) -> Tables:
+        """The same without edges to nodes that are not there, or an error, as the setting says.
+
+        Args:
+            unknown: the setting.
+            known: the nodes that are there; without it, those of the table.
+            report: collects complaints; without it, all come in one error.
+        """
         if unknown == "wait":
             return self
-        report, known = Report(), {node for part in self.nodes for node in part.ids}
+        own = Report() if report is None else report
+        known = {node for part in self.nodes for node in part.ids} if known is None else known
         edges = []
         for link in self.edges:
             pairs = list(zip(link.sources, link.targets, strict=True))
@@ -51,24 +75,20 @@ class Tables:
             for row in bad if unknown == "error" else ():
                 column = "target" if pairs[row][0] in known else "source"
                 end = dict(zip(("source", "target"), pairs[row], strict=True))[column]
-                link.chunk.complain(report, row, column, end, ENDS_RULE, ENDS_WAY_OUT)
+                link.chunk.complain(own, row, column, end, ENDS_RULE, ENDS_WAY_OUT)
             edges.append(link.without(bad) if bad else link)
-        report.check()
+        if report is None:
+            own.check()
         return Tables(self.nodes, edges)
 
     def fit(self, schema: Schema | None) -> Schema:
         """A schema, inferred unless its kinds are given, with the statistics of these nodes."""
         report = Report()
-        if schema is None:
-            schema = Schema.infer(part.features for part in self.nodes)
-        else:
-            names = {name for part in self.nodes for name in part.features.table.column_names}
-            check_columns(schema, names)
-            schema = Schema(schema.columns)
+        found = kinds(schema, evidence_of(part.features for part in self.nodes))
         for part in self.nodes:
-            schema.fit(part.features, report)
+            found.fit(part.features, report)
         report.check()
-        return schema
+        return found
 
     def put(self, store: Store) -> None:
         """Write all to a store as its base; labels of other splits than train are held back."""

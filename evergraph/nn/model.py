@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from evergraph.graph.neighbors import Features, check_items
@@ -104,6 +105,17 @@ class Model(Protocol):
     def __call__(self, batch: Batch) -> Tensor:
         """Outputs, `(B, K)`."""
         ...
+
+
+def device_of(model: Any) -> torch.device:
+    """Where the parameters of a model are; one that has none computes on the CPU."""
+    first = next(model.parameters(), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def outputs(model: Model, batch: Batch, device: torch.device) -> Tensor:
+    """What a model makes of a batch, `(B, K)`, on the CPU: the items go to the model's device."""
+    return model(batch) if device.type == "cpu" else model(batch.to(device)).cpu()
 
 
 def frozen(module: nn.Module, known: dict[int, Any] | None = None) -> Any:

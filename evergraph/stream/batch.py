@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -123,6 +124,15 @@ class Batch:
         if per > 1 and isinstance(self.x, SparseRows):
             rows = (index.unsqueeze(-1) * per + torch.arange(per)).flatten()
         return Batch(self.x[rows], neighbors, *parts)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same items on another device."""
+        held: dict[str, Any] = {
+            name: None if value is None else value.to(device)
+            for name, value in vars(self.neighbors).items()
+        }
+        parts = (part.to(device) for part in (self.target, self.task, self.node))
+        return Batch(self.x.to(device), replace(self.neighbors, **held), *parts)
 
     def compact(self) -> Batch:
         """The same items to store: sparse rows with int32 indices, nothing else in memory."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,71 +14,14 @@ from evergraph.cli.console import write
 from evergraph.evaluate.figures import rank_diagram
 from evergraph.evaluate.significance import alike, compare, outcomes, paired_difference
 from experiments.cells import markdown
+from experiments.league import parts
 from experiments.league.graphs import GRAPHS
 from experiments.league.models import MODELS, ORDERS
+from experiments.league.ranking import Cell, Table, chosen, table
 
 SCHEMA = 2  # of results/league.json
-OURS = "feature-graph kernel"  # whom the others are compared with
-Cell = dict[str, Any]
-Key = tuple[str, str, int]  # graph, model, split
-
-
-@dataclass(frozen=True)
-class Table:
-    """Accuracies of some models on the splits that all of them have.
-
-    Attributes:
-        models: in the order of the columns.
-        splits: the numbers of the splits, by graph.
-        tuned: by graph, `(splits, models)` with the settings chosen on validation nodes.
-        default: the same with the settings that a user gets.
-    """
-
-    models: tuple[str, ...]
-    splits: dict[str, list[int]]
-    tuned: dict[str, np.ndarray[Any, Any]]
-    default: dict[str, np.ndarray[Any, Any]]
-
-    def means(self, which: str = "tuned") -> np.ndarray[Any, Any]:
-        """Mean accuracy, `(graphs, models)`."""
-        found: dict[str, Any] = getattr(self, which)
-        return np.array([found[graph].mean(0) for graph in self.splits])
-
-
-def chosen(cell: Cell) -> Cell:
-    """The trial with the best validation accuracy; of equals the first, the default before all.
-
-    Example:
-        >>> chosen({"trials": [{"validation": 0.5, "test": 1}, {"validation": 0.5, "test": 2}]})
-        {'validation': 0.5, 'test': 1}
-    """
-    best: Cell = max(cell["trials"], key=lambda trial: trial["validation"])
-    return best
-
-
-def table(cells: Sequence[Cell], models: Sequence[str], order: str) -> Table:
-    """The models that have cells in an order (those that read no order have them in all)."""
-    found: dict[Key, Cell] = {
-        (cell["graph"], cell["model"], cell["split"]): cell
-        for cell in cells
-        if cell["order"] in (order, "any")
-    }
-    present = tuple(name for name in models if any(key[1] == name for key in found))
-    splits = {}
-    for graph in GRAPHS:
-        numbers = [{n for g, name, n in found if (g, name) == (graph, one)} for one in present]
-        if numbers and (common := sorted(set.intersection(*numbers))):
-            splits[graph] = common
-
-    def values(pick: Callable[[Cell], Cell]) -> dict[str, Any]:
-        return {
-            graph: np.array(
-                [[pick(found[graph, name, n])["test"] for name in present] for n in numbers]
-            )
-            for graph, numbers in splits.items()
-        }
-
-    return Table(present, splits, values(chosen), values(lambda cell: cell["trials"][0]))
+OURS = parts.KERNEL  # whom the others are compared with
+RANKED = [name for name in MODELS if parts.PARTS.get(name) in (None, parts.CLOSED)]
 
 
 def tested(found: Table) -> dict[str, Any]:
@@ -112,9 +54,9 @@ def costs(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
 
 def views(cells: Sequence[Cell]) -> dict[str, Table]:
     """All tables that have at least three models and two graphs."""
-    cheap = [name for name, model in MODELS.items() if model.orders == ("any",)]
+    cheap = [name for name in RANKED if MODELS[name].orders == ("any",)]
     wanted = {"any order": (cheap, "any")}
-    wanted |= {f"{order} order, with networks": (list(MODELS), order) for order in ORDERS}
+    wanted |= {f"{order} order, with networks": (RANKED, order) for order in ORDERS}
     found = {title: table(cells, *what) for title, what in wanted.items()}
     only = found["any order"].models  # a table without any network says nothing new
     return {
@@ -128,7 +70,7 @@ def views(cells: Sequence[Cell]) -> dict[str, Table]:
 def publish(cells: Sequence[Cell], folder: Path, figures: Path | None = None) -> None:
     """Write `league.json` and `league.md` of finished cells."""
     out: dict[str, Any] = {"schema": SCHEMA, "costs": costs(cells), "tables": {}}
-    parts = ["# The league", *_finished(cells)]
+    pages = ["# The league", *_finished(cells)]
     for title, found in views(cells).items():
         made = tested(found)
         out["tables"][title] = {
@@ -140,18 +82,20 @@ def publish(cells: Sequence[Cell], folder: Path, figures: Path | None = None) ->
                 graph: scores.round(4).tolist() for graph, scores in found.default.items()
             },
         }
-        parts += _page(title, found, made, out["costs"])
+        pages += _page(title, found, made, out["costs"])
         if figures is not None:
             ranks = {row["model"]: row["rank"] for row in made["models"]}
             cd = made["critical_difference"]
             path = figures / f"league_{title.split()[0]}.png"
             rank_diagram(ranks, cd, alike(list(ranks.values()), cd), path)
+    out["ablation"], out["defaults"] = parts.ablation(cells), parts.defaults(cells)
+    pages += parts.sections(out["ablation"], out["defaults"])
     out["commits"] = sorted({str(cell["commit"]) for cell in cells})
     out["versions"] = cells[0]["versions"] if cells else {}
     out["cells"] = [_compact(cell) for cell in sorted(cells, key=_place)]
     folder.mkdir(parents=True, exist_ok=True)
     write(out, folder / "league.json")
-    (folder / "league.md").write_text("\n\n".join(parts) + "\n")
+    (folder / "league.md").write_text("\n\n".join(pages) + "\n")
 
 
 def _place(cell: Cell) -> tuple[int, int, str, int]:

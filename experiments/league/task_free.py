@@ -54,7 +54,15 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "A-GEM": ("gcn", "agem", {**ADAM, "sample": BATCH}),
     "GEM": ("gcn", "gem", {**ADAM, "sample": BATCH}),
     "DER++": ("gcn", "der", ADAM),
+    "ER-GNN, mean of feature": ("gcn", "replay", ADAM),
+    "ER-GNN, coverage": ("gcn", "replay", ADAM),
+    "ER-GNN, influence": ("gcn", "influence", ADAM),
+    "GSS": ("gcn", "gss", {**ADAM, "sample": BATCH}),
+    "MIR": ("gcn", "mir", {**ADAM, "sample": 5 * BATCH}),
+    "SSM": ("gcn", "ssm", ADAM),
+    "MAS task-free": ("gcn", "mas-task-free", ADAM),
     "MAS online": ("gcn", "mas", ADAM),
+    "TWP": ("gcn", "twp", ADAM),
     "EWC online": ("gcn", "ewc", ADAM),
     "LwF online": ("gcn", "lwf", ADAM),
     "FGN + ER, its defaults": ("fgn", "replay", {}),
@@ -62,6 +70,7 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "feature-graph kernel, 100 items": ("fgn", "kernel", {"capacity": 100}),
     "feature-graph kernel": ("fgn", "kernel", {}),
 }
+RULES = {"ER-GNN, mean of feature": "mean-of-feature", "ER-GNN, coverage": "coverage"}  # of memory
 BUFFER = 100
 
 
@@ -89,7 +98,14 @@ def measured(drawn: Split, kind: str, name: str) -> Cell:
     """Accuracy on the test nodes of every group, along a stream."""
     model, method, settings = METHODS[name]
     config = Config(
-        "league", "class", model, method, memory=BUFFER, batch_size=BATCH, settings=settings
+        "league",
+        "class",
+        model,
+        method,
+        memory=BUFFER,
+        memory_rule=RULES.get(name, "reservoir"),
+        batch_size=BATCH,
+        settings=settings,
     )
     stream, learner = build(config, drawn.data, drawn.number)
     plan, tests = schedule(drawn, kind)

@@ -10,17 +10,21 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from evergraph.evaluate.presets import KERNEL
 from evergraph.feature_graph import sgnroot
 from evergraph.feature_graph.embedding import fixed_embedding
+from evergraph.feature_graph.kernel import Planes, Similarity, whole_rows
 from evergraph.graph.graph import Graph
 from evergraph.graph.hops import Neighborhood
 from evergraph.graph.neighbors import Neighbors
 from evergraph.graph.rows import SparseRows
+from evergraph.learn.dual import Choice, Stored, mixtures, tried
 from experiments.league.graphs import Split
 from experiments.league.solvers import Kernel
 
 Array = np.ndarray[Any, Any]
 Matrix = sparse.csr_array
+STEPS = KERNEL["hops"]
 
 
 class Views:
@@ -38,25 +42,41 @@ class Views:
         near.data[:] = 1.0
         share = sparse.diags_array(1 / near.sum(1))
         self.x, self.mean = _rooted(graph), Matrix(share @ near)
-        self.smooth = _operator(graph.diffusion(nodes), graph.num_nodes)
+        walked = _operator(graph.diffusion(nodes), graph.num_nodes)
+        counts = np.diff(walked.indptr)  # by which Eq. (5) divides; weights hold it
+        self.smooth = Matrix(sparse.diags_array(1 / counts) @ walked)
 
     @cached_property
     def smoothed(self) -> Matrix:
         """One step of smoothing of all nodes."""
         return Matrix(self.smooth @ self.x)
 
+    def walks(self, nodes: Tensor, steps: int) -> list[Matrix]:
+        """Of nodes: the mean over walks of 1, 2 and more steps of smoothing."""
+        walk, found = Matrix(self.smooth[nodes.numpy()]), []
+        for step in range(steps):
+            walk = Matrix(walk @ self.smooth) if step else walk
+            found.append(self._read(walk))
+        return found
+
+    def _read(self, walk: Matrix) -> Matrix:
+        """`walk @ x`, by whichever product is faster."""
+        count = walk.shape[0] * self.x.shape[0] * self.x.shape[1]
+        if DENSE * walk.nnz * self.x.nnz < count * self.x.shape[0]:
+            return Matrix(walk @ self.x)
+        narrow = (part.astype(np.float32).toarray() for part in (walk, self.x))
+        return Matrix(np.matmul(*narrow).astype(np.float64))
+
     def means(self, nodes: Tensor) -> dict[str, Matrix]:
-        """Of nodes: the mean, and one and two steps of smoothing."""
-        index = nodes.numpy()
-        return {
-            "mean": Matrix(self.mean[index] @ self.x),
-            "step 1": self.smoothed[index],
-            "step 2": Matrix(self.smooth[index] @ self.smoothed),
-        }
+        """Of nodes: the mean, and one to three steps of smoothing."""
+        steps = self.walks(nodes, STEPS)
+        found = {f"step {step}": mean for step, mean in enumerate(steps, start=1)}
+        return {"mean": Matrix(self.mean[nodes.numpy()] @ self.x), **found}
 
 
-PLANES = {1: ("mean",), 2: ("step 1", "step 2")}
-"""The means that one hop, or two hops of walks, have."""
+DENSE = 64  # a dense product takes a number this much faster than a sparse one
+PLANES = {1: ("mean",), 2: ("step 1", "step 2"), 3: ("step 1", "step 2", "step 3")}
+"""The means that one hop, or two and three hops of walks, have."""
 
 
 class Seen:
@@ -75,12 +95,20 @@ class Seen:
         self.labels: Array = split.labels[split.data.train].numpy()
 
     @cached_property
+    def x(self) -> Matrix:
+        """Features of the nodes."""
+        return Matrix(self.views.x[self.nodes.numpy()])
+
+    @cached_property
+    def means(self) -> dict[str, Matrix]:
+        """Means of their neighbors."""
+        return self.views.means(self.nodes)
+
+    @cached_property
     def blocks(self) -> dict[str, Matrix]:
         """Rows of unit length: x, its means, and what the feature graph of each makes of x."""
-        x = self.views.x[self.nodes.numpy()]
-        means = self.views.means(self.nodes)
-        found = {"x": unit(x)} | {name: unit(mean) for name, mean in means.items()}
-        return found | {f"Â {name}": propagated(x, mean) for name, mean in means.items()}
+        found = {"x": unit(self.x)} | {name: unit(mean) for name, mean in self.means.items()}
+        return found | {f"Â {name}": propagated(self.x, mean) for name, mean in self.means.items()}
 
     def summed(self, blocks: tuple[str, ...], hops: int) -> Matrix:
         """The fixed embedding of the closed form: the sum of unit rows, of unit length again."""
@@ -98,6 +126,24 @@ class Seen:
         if key not in self.kernels:
             self.kernels[key] = Kernel.of(self.summed(blocks, hops), self.count)
         return self.kernels[key]
+
+    @cached_property
+    def planes(self) -> Planes:
+        """What the feature-graph kernel reads: x and three steps of smoothing, as integers."""
+        parts = [self.x, *(self.means[f"step {step + 1}"] for step in range(STEPS))]
+        rows = sparse.csr_array(sparse.hstack([whole_rows(part) for part in parts], format="csr"))
+        return Planes.of(rows, self.views.x.shape[1])
+
+    @cached_property
+    def dual(self) -> tuple[Stored, Similarity, list[Choice]]:
+        """Training items for kernel regression, those to test beside them, and what was tried."""
+        train, test = (
+            self.planes.part(part) for part in (slice(self.count), slice(self.count, None))
+        )
+        classes, target = np.unique(self.labels, return_inverse=True)
+        once = np.ones(self.count, dtype=np.int64)
+        stored = Stored(Similarity(train, train), target, len(classes), once)
+        return stored, Similarity(test, train), tried(stored, mixtures())
 
     @cached_property
     def beside(self) -> Matrix:

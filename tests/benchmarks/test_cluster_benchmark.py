@@ -14,7 +14,7 @@ def test_edits_are_the_same_each_time_and_of_all_kinds():
 
 def test_one_machine_is_equal_to_itself():
     tables = tables_of("generated", 200, 2.0, None)
-    (row,) = equal(tables, Settings(landmarks=8), [], 100)
+    (row,) = list(equal(tables, Settings(landmarks=8), [], 100))
     assert row["equal"]
     assert row["edits"] > 30
     assert row["before"] != row["after"]

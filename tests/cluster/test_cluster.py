@@ -1,19 +1,22 @@
 """Shards give the digest and the predictions of one machine, to the last bit."""
 
-import sqlite3
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import pytest
 
 import evergraph
+from evergraph.cluster import asking
 from evergraph.cluster import engine as engines
 from evergraph.cluster.engine import LocalEngine, ShardLost
 from evergraph.cluster.folder import Change
-from evergraph.cluster.partition import home, homes
+from evergraph.cluster.partition import home, homes, keys_of
 from evergraph.cluster.shard import Shard
 from evergraph.datasets.events import Event
 from evergraph.datasets.report import Report
+from evergraph.graph.database import FileError
+from evergraph.graph.store import Store
 from evergraph.model import Settings
 from tests.cluster.histories import batches, history
 from tests.model.small_models import SMALL, people
@@ -116,7 +119,7 @@ class Mortal(LocalEngine):
         for place, (one, args) in enumerate(zip(self._made, arguments, strict=True)):
             dies = self.rng.random() < self.risk
             if not dies or self.rng.random() < 0.5:
-                results.append(getattr(one, method)(*args))
+                results.append(attrgetter(method)(one)(*args))
             if dies:
                 one.close()
                 folders, settings = self._how
@@ -129,7 +132,7 @@ class Mortal(LocalEngine):
 def test_shards_that_die_come_back_and_catch_up(tmp_path, monkeypatch):
     monkeypatch.setattr(Mortal, "deaths", 0)
     monkeypatch.setattr(Mortal, "risk", 0.04)
-    monkeypatch.setattr(evergraph.cluster.cluster, "PATIENCE", 200)
+    monkeypatch.setattr(asking, "PATIENCE", 200)
     model, cluster = pair(tmp_path, 3, opener=Mortal)
     rng = np.random.default_rng(7)
     for events in batches(history(7, 300), rng):
@@ -146,11 +149,11 @@ def test_a_coordinator_that_died_is_resumed(tmp_path):
         Event("edge", 2, source="q1", target="p3"),
         Event("delete_node", 3, id="p5"),
     ]
-    number = 1 + max(number for number, _ in cluster.engine.each("progress", [()] * 2))
+    number = 1 + max(cluster.shards.all("holding.progress"))
     Change(number, events).write(tmp_path / "cluster")
     from evergraph.cluster.partition import route
 
-    cluster.engine._made[1].learn(number, route(events, 2)[1])
+    cluster.shards.engine._made[1].learn(number, route(events, 2)[1])
     cluster.close()
     model.learn(events)
     with evergraph.Cluster.open(tmp_path / "cluster", engine=LocalEngine) as again:
@@ -170,7 +173,7 @@ def test_a_train_that_was_killed_goes_on(tmp_path, monkeypatch):
         def stop(*_):
             raise KeyboardInterrupt
 
-        patch.setattr(evergraph.Cluster, "_join", stop)
+        patch.setattr("evergraph.cluster.state.State.join", stop)
         with pytest.raises(KeyboardInterrupt):
             begin()
     with pytest.raises(ValueError, match="repeat its train"):
@@ -222,22 +225,34 @@ def test_what_a_cluster_cannot_do_is_refused(tmp_path, setting):
     assert not (tmp_path / "c").exists()
 
 
-def test_a_full_disk_is_told(tmp_path, monkeypatch):
-    _, cluster = pair(tmp_path, 2)
+def test_a_full_disk_is_told_and_the_change_is_finished_later(tmp_path, monkeypatch):
+    """One shard has taken a change, the other could not; whatever is asked next finishes it."""
+    model, cluster = pair(tmp_path, 2)
+    gone = [next(f"p{k}" for k in range(9, 240) if home(f"p{k}", 2) == shard) for shard in (0, 1)]
+    events = [{"type": "delete_node", "id": node} for node in gone]
+    put, full = Store.delete_node, [cluster.shards.engine._made[1].holding.store]
 
-    def full(*_):
-        raise sqlite3.OperationalError("database or disk is full")
+    def delete_node(store, node):
+        if store in full:
+            raise FileError("database or disk is full; free some space and repeat what failed")
+        put(store, node)
 
-    with monkeypatch.context() as patch:
-        patch.setattr("evergraph.graph.database.Database.write", full)
-        with pytest.raises((ValueError, sqlite3.OperationalError), match="full"):
-            cluster.learn([{"type": "node", "id": "z", "age": 3}])
+    monkeypatch.setattr(Store, "delete_node", delete_node)
+    with pytest.raises(FileError, match="full; free some space"):
+        cluster.learn(events)
+    with pytest.raises(FileError, match="full; free some space"):
+        cluster.predict(["p0"])
+    full.clear()
+    model.learn(events)
+    with pytest.raises(ValueError, match="has no node"):  # it was deleted already
+        cluster.learn(events)
+    assert_equal(model, cluster)
 
 
 def test_homes_are_those_of_each():
     ids = ["ann", 7, "7", -1]
-    assert homes(ids, 5).tolist() == [home(node, 5) for node in ids]
-    assert homes([], 3).tolist() == []
+    assert homes(keys_of(ids), 5).tolist() == [home(node, 5) for node in ids]
+    assert homes(keys_of([]), 3).tolist() == []
 
 
 def test_ray_that_is_not_installed_is_told(tmp_path, monkeypatch):

@@ -136,7 +136,8 @@ def model(name, source):
 
 def learner(source, name, task, method, memory=None, seed=0):
     torch.manual_seed(seed)
-    settings = {"every": 2} if method in ("ewc", "mas", "lwf") else {}
+    settings = {"every": 2} if method in ("ewc", "mas", "lwf", "twp") else {}
+    settings |= {"window": 2, "low": 9.0, "steady": 9.0} if method == "mas-task-free" else {}
     settings |= {"epochs": 1} if method == "joint" else {}
     kept = None if memory is None else MEMORIES[memory](9, seed=seed)
     kind = "adam" if name == "transform" else "sgd"
@@ -205,7 +206,7 @@ def test_every_model_learns_every_task_of_its_sources(source, name, task, tmp_pa
 
 def go_together(task, method, memory):
     needs_labels = METHODS[method].labels_only
-    balanced = memory == "class-balanced"
+    balanced = memory in ("class-balanced", "mean-of-feature", "coverage")
     return not (task != "classes" and needs_labels) and not (task == "numbers" and balanced)
 
 

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from evergraph.datasets import from_networkx, from_pyg, load, tables
+from evergraph import link_continuum
+from evergraph.datasets import from_networkx, from_pyg, from_tables, load, tables
 from evergraph.evaluate.protocols import recut
 from evergraph.graph.rows import SparseRows
 
@@ -311,11 +312,15 @@ def test_a_file_without_edges_is_a_graph_without_edges(tmp_path: Path) -> None:
 # PyG
 
 
-def pyg_data(**values: object) -> Any:
+def pyg_class(name: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from torch_geometric.data import Data
-    return Data(**values)
+        from torch_geometric import data
+    return getattr(data, name)
+
+
+def pyg_data(**values: object) -> Any:
+    return pyg_class("Data")(**values)
 
 
 def test_from_pyg() -> None:
@@ -342,6 +347,65 @@ def test_from_pyg() -> None:
     assert torch.equal(graph.weight, data.edge_attr)
     assert (dataset.train.tolist(), dataset.test.tolist()) == ([0, 2], [1])
     assert dataset.name == "mine"
+
+
+def events(**more: object) -> Any:
+    source, target = torch.tensor([0, 0, 1, 0]), torch.tensor([2, 3, 2, 3])
+    messages = torch.tensor([[1.0, 10.0], [3.0, 30.0], [5.0, 50.0], [7.0, 70.0]])
+    given = {"src": source, "dst": target, "t": torch.tensor([4, 4, 6, 9]), "msg": messages}
+    return pyg_class("TemporalData")(**{**given, **more})
+
+
+def test_events_of_pyg_are_edges_in_time() -> None:
+    data = from_pyg(events(), name="clicks")
+    graph = data.graph
+    assert (graph.num_nodes, len(graph.edge_time), graph.directed) == (4, 4, False)
+    assert graph.edges.tolist() == [[0, 0, 1, 0], [2, 3, 2, 3]]
+    assert graph.edge_time.tolist() == [4, 4, 6, 9]
+    assert graph.time.tolist() == [4, 6, 4, 4]
+    assert graph.labels is None
+    messages = graph.features[:, 64:].tolist()  # of the first moment of a node, and no later one
+    assert messages == [[2.0, 20.0], [5.0, 50.0], [1.0, 10.0], [3.0, 30.0]]
+    degrees = graph.features[:, 63].exp().sub(1).round().tolist()
+    assert degrees == [2.0, 1.0, 1.0, 1.0]
+    assert sum(len(batch) for batch in link_continuum(graph, test_share=0.5)) > 0
+
+
+def test_later_events_do_not_change_the_features_of_nodes_that_are_there() -> None:
+    whole, part = events(), events()[:3]
+    before, after = from_pyg(part).graph, from_pyg(whole).graph
+    assert torch.equal(before.features, after.features)
+
+
+def test_events_of_pyg_with_own_features_and_classes() -> None:
+    given = {"x": torch.eye(5), "y": torch.tensor([0, 1, 0, 1, 1])}
+    graph = from_pyg(events(**given)).graph
+    assert torch.equal(graph.features, torch.eye(5))
+    assert graph.time.tolist() == [4, 6, 4, 4, 10]  # the last node never comes
+    assert graph.num_classes == 2
+    given["x"], given["y"] = torch.eye(4), torch.tensor([0, 1, 0, 1])  # of the four events
+    assert from_pyg(events(**given)).graph.labels is None
+
+
+def test_events_that_cannot_be_read() -> None:
+    with pytest.raises(ValueError, match="must have events, got none"):
+        from_pyg(events()[:0])
+    with pytest.raises(ValueError, match="src must be integers"):
+        from_pyg(events(src=torch.rand(4)))
+
+
+def test_frames_of_pandas_and_polars_are_a_data_set() -> None:
+    nodes = {"id": ["a", "b", "c"], "x0": [1.0, 2.0, 3.0], "label": ["u", "v", "u"]}
+    edges = {"source": ["a"], "target": ["c"], "weight": [0.5]}
+    expected = from_tables(nodes, edges).graph
+    for library in ("pandas", "polars"):
+        frame = pytest.importorskip(library).DataFrame
+        found = from_tables(frame(nodes), frame(edges), name="frames")
+        assert found.name == "frames"
+        assert torch.equal(found.graph.features, expected.features)
+        assert torch.equal(found.graph.edges, expected.edges)
+        assert found.graph.class_names == ("u", "v")
+    assert len(from_tables(nodes).graph.edges[0]) == 0
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")

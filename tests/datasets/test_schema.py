@@ -87,9 +87,9 @@ def test_any_history_equals_fitting_what_is_left(kept, gone, rng):
     """Rows come one by one or in chunks, shuffled; some are forgotten; parts are merged."""
     events = [("fit", row) for row in kept + gone]
     rng.shuffle(events)
-    for row in gone:  # each forgotten at some moment after it was fitted
-        first = next(i for i, event in enumerate(events) if event == ("fit", row))
-        events.insert(rng.randint(first + 1, len(events)), ("forget", row))
+    for row in gone:  # each forgotten at some moment after it, and rows like it, were fitted
+        last = max(i for i, event in enumerate(events) if event == ("fit", row))
+        events.insert(rng.randint(last + 1, len(events)), ("forget", row))
     shards = [Schema(COLUMNS), Schema(COLUMNS)]
     for verb, row in events:
         getattr(shards[0], verb)([row])

@@ -16,8 +16,10 @@ from experiments.league import __main__ as command
 from experiments.league.graphs import GRAPHS, only_domain, split
 from experiments.league.lines import Lines
 from experiments.league.models import MODELS, cell
+from experiments.league.parts import HALVES, ablation, defaults
 from experiments.league.peers import closed, random_layers
-from experiments.league.report import chosen, table, views
+from experiments.league.ranking import chosen, table
+from experiments.league.report import views
 from experiments.league.solvers import Kernel, discriminant, ridge
 from experiments.league.views import Seen, Views
 
@@ -54,6 +56,24 @@ def test_a_domain_keeps_its_own_edges(data):
     assert torch.equal(part.edges * 2 + 1, graph.edges[:, inside])
 
 
+def test_means_are_those_of_the_smoothed_graph(data, seen):
+    """One and two steps of D^-1/2 (A + I) D^-1/2, and the plain mean with the node itself."""
+    edges, size = data.graph.edges, data.graph.num_nodes
+    near = torch.eye(size, dtype=torch.float64)
+    near[edges[0], edges[1]] = 1  # a node sees where its edges end
+    scale = near.sum(1).rsqrt()
+    smooth = (scale[:, None] * near * scale).numpy()
+    assert np.allclose(seen.views.smooth.toarray(), smooth, atol=1e-6)
+    x, index = seen.views.x.toarray(), seen.nodes.numpy()
+    found = seen.views.means(seen.nodes)
+    mean = (near / near.sum(1, keepdim=True)).numpy() @ x
+    assert np.allclose(found["mean"].toarray(), mean[index])
+    for step, name in enumerate(("step 1", "step 2"), start=1):
+        expected = (np.linalg.matrix_power(smooth, step) @ x)[index]
+        assert np.allclose(found[name].toarray(), expected, atol=1e-5)
+        assert np.allclose(seen.views.walks(seen.nodes, 2)[step - 1].toarray(), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("solver", ["ridge", "lda"])
 @pytest.mark.parametrize("model", ["fgn", "gcn", "mlp"])
 def test_the_dual_predicts_what_the_closed_form_of_one_pass_does(seen, model, solver):
@@ -68,6 +88,17 @@ def test_the_dual_predicts_what_the_closed_form_of_one_pass_does(seen, model, so
     found = closed(seen, [{"hops": 1, "strength": 0.7}], blocks=blocks, solver=dual)[0]
     assert (found == expected).mean() > 0.995  # rows of the learner are rounded to 20 bits
     assert len(np.unique(expected)) == 4
+
+
+def test_the_kernel_on_shared_matrices_predicts_what_the_learner_does(seen):
+    config = Config("small", "data", "fgn", "kernel", batch_size=50)
+    stream, learner = build(config, seen.split.data, 0)
+    for batch in stream:
+        learner.observe(batch)
+    expected = torch.cat([learner.predict(batch) for batch in stream.test()]).numpy()
+    (found,), kept = MODELS["feature-graph kernel"].predict(seen, "any", ({},))
+    assert (found == expected).mean() > 0.99  # rows of the learner come from single precision
+    assert kept == pytest.approx(learner.method.nbytes, rel=1e-3)
 
 
 def test_many_penalties_are_those_of_one_each(seen):
@@ -128,6 +159,30 @@ def test_tables_hold_the_splits_that_all_models_have():
     assert np.allclose(found.tuned["cora"], [[0.2, 0.3], [0.3, 0.3]])  # chosen by validation
     assert np.allclose(found.default["cora"], [[0.9, 0.3], [0.9, 0.3]])
     assert table(cells, list(MODELS), "any").models == ("ridge on x",)
+
+
+def test_a_part_is_compared_with_its_whole_on_the_same_splits():
+    cells = [made_up("ridge on m", "any", n, [0.5], [0.6], g) for n in (1, 2) for g in GRAPHS[:3]]
+    whole = "closed form, x + m + Âx"
+    cells += [made_up(whole, "any", n, [0.5], [0.61], g) for n in (1, 2) for g in GRAPHS[:2]]
+    (row,) = ablation(cells)
+    assert (row["part"], row["whole"], row["graphs"], row["splits"]) == ("ridge on m", whole, 2, 4)
+    assert row["mean"] == pytest.approx(-0.01)
+    assert row["wins_ties_losses"] == (0, 0, 2)
+
+
+def test_a_rule_comes_from_the_other_half_of_the_graphs():
+    """On even graphs the second candidate is best, on odd ones the first, which ships."""
+    name, cells = "SGD on x‖m", []
+    for half, validation, test in ((0, [0.5, 0.7], [0.6, 0.8]), (1, [0.7, 0.5], [0.9, 0.8])):
+        for graph in HALVES[half][:3]:
+            cell = made_up(name, "class", 0, validation, test, graph)
+            cell["trials"][1]["settings"] = {"hidden": (3,)}
+            cells.append(cell)
+    (row,) = defaults(json.loads(json.dumps(cells)))
+    assert row["rules"] == [{"hidden": [3]}, {}]
+    assert row["shipped"]["mean"] == pytest.approx((-0.2 + 0.0) / 2)
+    assert row["rule"]["mean"] == pytest.approx((-0.2 - 0.1) / 2)
 
 
 def test_the_command_resumes_and_publishes(data, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from evergraph import FGN, Kernel, Learner, node_continuum
 from evergraph.datasets import generate
 from evergraph.feature_graph import feature_adjacency
 from evergraph.feature_graph.fixed_point import ONE
-from evergraph.feature_graph.kernel import Planes, Similarity, planes, similarity
+from evergraph.feature_graph.kernel import Planes, Similarity, planes
 from evergraph.learn.dual import (
     Choice,
     Mixture,
@@ -66,17 +66,34 @@ def test_the_product_is_that_of_the_feature_graphs():
         for a, b in ((x, m), (y, n))
     ]
     unit = [g / g.norm(dim=1, keepdim=True) for g in graphs]
-    found = similarity(rows_of(root_x, m), rows_of(root_y, n)).product
+    found = Similarity(rows_of(root_x, m), rows_of(root_y, n)).product()
     assert np.allclose(found, unit[0] @ unit[1].T, atol=1e-4)
 
 
 def test_inner_products_of_unit_rows_are_at_most_one():
     x, m = items(30, 2)
-    found = similarity(rows_of(x, m), rows_of(x, m))
-    for part in (found.x, found.mean, found.root, found.product):
+    found = Similarity(rows_of(x, m), rows_of(x, m))
+    for part in (found.x, found.mean(), found.root(), found.product()):
         assert part.shape == (30, 30)
         assert (part <= 1 + 1e-5).all()
         assert np.array_equal(part, part.T)
+
+
+def test_hops_are_read_apart_or_together():
+    (x, near), (far, _) = items(6, 3), items(6, 4)
+    ones = [rows_of(x, mean) for mean in (near, far)]
+    both = Planes(ones[0].x, *([a[0], b[0]] for a, b in zip(*map(means, ones), strict=True)))
+    found, (first, last) = Similarity(both, both), (Similarity(one, one) for one in ones)
+    for name in ("mean", "root", "product"):
+        near, far = getattr(first, name)(), getattr(last, name)()
+        assert np.array_equal(getattr(found, name)("first"), near)
+        assert np.array_equal(getattr(found, name)("last"), far)
+        assert np.allclose(getattr(found, name)("all"), (near + far) / 2)
+    assert np.array_equal(found.first(2).mean("last"), last.mean()[:2, :2])
+
+
+def means(planes):
+    return planes.means, planes.roots
 
 
 def test_an_item_has_the_same_row_alone_and_in_any_batch():
@@ -122,10 +139,10 @@ def test_the_best_mixture_is_chosen():
     x, noise = (
         np.eye(2)[target] + rng.normal(0, 0.3, (200, 2)) for target in (target, target[::-1])
     )
-    unit = lambda rows: rows / np.linalg.norm(rows, axis=1, keepdims=True)  # noqa: E731
-    x, noise = unit(x), unit(np.hstack([noise, rng.normal(0, 1, (200, 20))]))
-    found = Similarity(x @ x.T, noise @ noise.T, noise @ noise.T)
-    stored = Stored(found, target, 2, np.ones(200, dtype=np.int64))
+    both = np.zeros((2, 200, 22))
+    both[0, :, :2], both[1] = x, np.hstack([noise, rng.normal(0, 1, (200, 20))])
+    rows = rows_of(*torch.from_numpy(both))
+    stored = Stored(Similarity(rows, rows), target, 2, np.ones(200, dtype=np.int64))
     every = tried(stored, [Mixture(mean=1), Mixture(x=1), Mixture(root=1)])
     assert min(every, key=lambda choice: choice.loss).mixture == Mixture(x=1)
 
@@ -133,7 +150,7 @@ def test_the_best_mixture_is_chosen():
 def test_an_item_that_came_twice_is_solved_as_two():
     x, mean = items(9, 3)
     rows = rows_of(x, mean)
-    found, target = similarity(rows, rows), np.arange(9) % 3
+    found, target = Similarity(rows, rows), np.arange(9) % 3
     times, choice = np.array([1, 2, 3, 1, 1, 1, 1, 1, 1]), Choice(0.0, Mixture(x=1, root=1), 0.5)
     again = np.repeat(np.arange(9), times)
     kernel = choice.mixture(found)
@@ -197,6 +214,8 @@ def test_switches_leave_mixtures_out():
     assert all(not (m.root or m.product) for m in mixtures(roots=False))
     assert all(not m.sharpness for m in mixtures(raised=False))
     assert len(mixtures(products=False)) < len(mixtures())
+    assert {m.hops for m in mixtures()} == {"all", "first", "last"}
+    assert all(m.hops == "all" for m in mixtures(several=False))
     with pytest.raises(ValueError, match="capacity must be at least 1, got 0"):
         Kernel(capacity=0)
 

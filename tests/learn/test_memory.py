@@ -9,8 +9,9 @@ from scipy.stats import chisquare
 
 from evergraph.datasets import generate
 from evergraph.graph import Neighbors
-from evergraph.learn.memory import MEMORIES, AgeQuota, ClassBalanced, Reservoir, UniformEviction
+from evergraph.learn.memory import AgeQuota, ClassBalanced, Reservoir, UniformEviction
 from evergraph.learn.packed import pack
+from evergraph.learn.selection import MEMORIES
 from evergraph.learn.slots import costs
 from evergraph.stream import node_continuum
 from evergraph.stream.batch import Batch

@@ -52,14 +52,17 @@ class Consolidation(Method):
         total = torch.zeros(())
         for name, parameter in model.named_parameters():
             if name in self.place:
-                place, weight = (padded(t[name], parameter) for t in (self.place, self.weight))
+                kept = (part[name].to(parameter.device) for part in (self.place, self.weight))
+                place, weight = (padded(tensor, parameter) for tensor in kept)
                 total = total + (weight * (parameter - place).square()).sum() / 2
         return total
 
     @torch.no_grad()
     def _consolidate(self, model: nn.Module, importance: Mapping[str, Tensor]) -> None:
         for name, parameter in model.named_parameters():
-            old = padded(self.weight[name], parameter) if name in self.weight else 0.0
+            old: Tensor | float = 0.0
+            if name in self.weight:
+                old = padded(self.weight[name].to(parameter.device), parameter)
             self.weight[name] = self.decay * old + importance[name]
             self.place[name] = parameter.detach().clone()
 
@@ -125,5 +128,5 @@ class MAS(Consolidation):
 
     def importance(self, learner: Learner, batch: Batch) -> dict[str, Tensor]:
         """The absolute gradient of that length."""
-        length = learner.model(batch).square().sum(-1).mean()
+        length = learner.outputs(batch).square().sum(-1).mean()
         return {name: slope.abs() for name, slope in gradients(learner.model, length).items()}

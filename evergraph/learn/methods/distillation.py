@@ -15,6 +15,7 @@ from evergraph.learn.checkpoint import whole
 from evergraph.learn.learner import Learner, Method
 from evergraph.learn.state import require_like
 from evergraph.learn.transaction import State
+from evergraph.nn.model import outputs
 from evergraph.stream.batch import Batch
 
 
@@ -49,7 +50,7 @@ class LwF(Method):
         """Learn from a new batch."""
         taught = self._taught(learner, batch)
         for _ in range(learner.training.steps):
-            output = learner.model(batch)
+            output = learner.outputs(batch)
             loss = learner.task.loss(output, batch)
             if taught is not None:
                 loss = loss + self.strength * self._distance(output, taught)
@@ -67,8 +68,7 @@ class LwF(Method):
         for name, tensor in self.teacher.items():
             state[name][tuple(slice(size) for size in tensor.shape)] = tensor
         model.load_state_dict(state)
-        out: Tensor = model.eval()(batch)[:, : self.known]
-        return out
+        return outputs(model.eval(), batch, learner.device)[:, : self.known]
 
     def _distance(self, output: Tensor, taught: Tensor) -> Tensor:
         soft = log_softmax(output[:, : taught.shape[1]] / self.temperature, -1)
@@ -127,7 +127,7 @@ class DER(Method):
         self._remember(learner, batch)
         if learner.position % learner.training.replay_every == 0:
             for old in learner.replay():
-                output = learner.model(old)
+                output = learner.outputs(old)
                 then, known = self._recall(old, output)
                 gap = ((output - then).square() * known).sum() / known.sum().clamp(min=1)
                 learner.descend(learner.task.loss(output, old) + self.strength * gap)
@@ -137,7 +137,7 @@ class DER(Method):
         assert learner.memory is not None
         kept = set(learner.memory.node.tolist())
         learner.model.eval()
-        for node, output in zip(batch.node.tolist(), learner.model(batch), strict=True):
+        for node, output in zip(batch.node.tolist(), learner.outputs(batch), strict=True):
             if node in kept:
                 self.outputs[node] = output.clone()
         learner.model.train()

@@ -46,7 +46,7 @@ class GEM(Method):
 
         def adjust() -> None:
             gradient = _current_gradient(learner)
-            past = torch.stack([_memory_gradient(learner, old) for old in groups])
+            past = torch.stack([loss_gradient(learner, old) for old in groups])
             if bool((past @ gradient < 0).any()):
                 _set_gradient(learner, nearest_step(gradient, past))
 
@@ -95,7 +95,7 @@ class AGEM(Method):
 
             def adjust(old: Batch | None = old) -> None:
                 if old is not None:
-                    gradient, past = _current_gradient(learner), _memory_gradient(learner, old)
+                    gradient, past = _current_gradient(learner), loss_gradient(learner, old)
                     against = gradient @ past
                     if against < 0:
                         _set_gradient(learner, gradient - against / (past @ past) * past)
@@ -113,11 +113,11 @@ def nearest_step(gradient: Tensor, past: Tensor) -> Tensor:
     """
     basis, triangle = torch.linalg.qr(past.T.double())
     inside = basis.T @ gradient.double()
-    v, _ = nnls(triangle.numpy(), -inside.numpy())
-    return gradient + past.T @ torch.from_numpy(v).to(gradient.dtype)
+    v, _ = nnls(triangle.cpu().numpy(), -inside.cpu().numpy())
+    return gradient + past.T @ torch.from_numpy(v).to(gradient)
 
 
-def _memory_gradient(learner: Learner, batch: Batch) -> Tensor:
+def loss_gradient(learner: Learner, batch: Batch) -> Tensor:
     """The gradient of the loss on old items, as one vector."""
     found = gradients(learner.model, learner.loss(batch))
     return torch.cat([g.flatten() for g in found.values()])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from evergraph.checks import check_positive
 from evergraph.feature_graph.fixed_point import ONE, Rows
-from evergraph.feature_graph.kernel import Planes, planes, similarity
+from evergraph.feature_graph.kernel import Planes, Similarity, planes
 from evergraph.graph.neighbors import Neighbors
 from evergraph.learn.checkpoint import whole
 from evergraph.learn.dual import Stored, mixtures, solve, tried
@@ -127,13 +127,14 @@ class Kernel(Method):
         width, kept = self.width, Planes.of(rows, self.width)
         place = {label: number for number, label in enumerate(learner.classes)}
         known = np.array([place[label] for label in target.tolist()], dtype=np.int64)
-        stored = Stored(similarity(kept, kept), known, count, times)
-        every = tried(stored, mixtures(self.products, self.roots, self.raised))
+        stored = Stored(Similarity(kept, kept), known, count, times)
+        allowed = self.products, self.roots, self.raised, len(kept.means) > 1
+        every = tried(stored, mixtures(*allowed))
         solved = solve(stored, min(every, key=lambda choice: choice.loss))
 
         def predict(batch: Batch) -> Tensor:
             found = Planes.of(rows_of(learner, batch), width)
-            return torch.from_numpy(solved(similarity(found, kept)))
+            return torch.from_numpy(solved(Similarity(found, kept)))
 
         return predict
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -61,14 +61,22 @@ class Replay(Method):
 
     def observe(self, learner: Learner, batch: Batch) -> None:
         """Learn from a new batch."""
-        assert learner.memory is not None
         if self.store:
-            learner.memory.add(batch)
+            self.keep(learner, batch)
         for _ in range(learner.training.steps):
             learner.descend(learner.loss(batch))
         if learner.position % learner.training.replay_every == 0:
-            for old in learner.replay():
+            for old in self.recall(learner):
                 learner.descend(learner.loss(old))
+
+    def keep(self, learner: Learner, batch: Batch) -> None:
+        """Offer new items to the memory."""
+        assert learner.memory is not None
+        learner.memory.add(batch)
+
+    def recall(self, learner: Learner) -> Iterable[Batch]:
+        """Old items to learn again, in minibatches."""
+        return learner.replay()
 
 
 @dataclass
