@@ -72,6 +72,7 @@ scale: $(READY) ## shards on Ray: equal digests, kills, ranks of a network, ten 
 	$(BIN)/python -m benchmarks.cluster --nodes 200000 --shards 1,2,3,4 --out results/cluster_generated.json
 	$(BIN)/python -m tests.cluster.kill_cluster 10 results/kill_cluster.json
 	$(BIN)/python -m experiments.ranks --out results/ranks.json
+	$(BIN)/python -m experiments.engines --out results/engines.json
 	$(BIN)/python -m benchmarks.scale --nodes 10000000 --citations 1
 
 KILLS ?= 10
