@@ -14,7 +14,7 @@ run: $(READY)   ## set up, learn Cora class by class in five ways, print a table
 	$(BIN)/evergraph compare --runs $(STORY) --memory 100 --epochs 10 --figure out/curves.png --out out/curves.json
 
 test: check     ## set up, lint, type-check and run the tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder # slow files come early
 
 check: $(READY) ## lint and type-check only
 	$(BIN)/ruff check .

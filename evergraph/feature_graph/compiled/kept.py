@@ -16,7 +16,7 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
 
 
-class Files(IndexDataCacheFile):
+class Files(IndexDataCacheFile):  # type: ignore[misc]
     """The compiled forms of one function, each in a file of its own; no list of them."""
 
     def __init__(self, folder, base, stamp):
