@@ -51,7 +51,9 @@ def accuracy_matrix(result: Mapping[str, Any], path: Path) -> None:
     ):
         known = len(names) == size
         labels = _as_is(names) if known else [str(i + 1) for i in range(size)]
-        slope = {"rotation": angle, "ha": "right", "rotation_mode": "anchor"} if known else {}
+        slope: dict[str, Any] = {}
+        if known:
+            slope = {"rotation": angle, "ha": "right", "rotation_mode": "anchor"}
         put(range(size), labels, **slope)
     axes.set(xlabel="test items of task", ylabel="after task")
     axes.set_title(_title(result), fontsize=9)
