@@ -53,6 +53,7 @@ ORDER = {
         ["embedding", "kernel"],
     ],
     "feature_graph/compiled": [
+        ["kept"],
         ["twins", "fixed_point", "vector"],
         ["support"],
         ["collect", "mixing", "lanes", "activation"],

@@ -77,7 +77,7 @@ def match_pair(
     """Match two images: matches.npz (SuperGlue's keys), a picture.
 
     `keypoints0` and `keypoints1` hold the points, `matches` the partner of each point of the first
-    image or -1, `match_confidence` how sure that is. In the picture green lines are sure, red ones
+    image or -1, `match_confidence` how sure that is. In the picture blue lines are sure, red ones
     are not. With --verify, `inliers` tells which points have a match that agrees with the `model`
     (3 × 3, estimated with MAGSAC++), and the picture shows only those; `essential` needs
     --intrinsics and adds the pose, `rotation` and `translation`.
