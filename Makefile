@@ -14,7 +14,7 @@ run: $(READY)   ## set up, learn Cora class by class in five ways, print a table
 	$(BIN)/evergraph compare --runs $(STORY) --memory 100 --epochs 10 --figure out/curves.png --out out/curves.json
 
 test: check     ## set up, lint, type-check and run the tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder # slow files come early
 
 check: $(READY) ## lint and type-check only
 	$(BIN)/ruff check .
@@ -72,6 +72,7 @@ scale: $(READY) ## shards on Ray: equal digests, kills, ranks of a network, ten 
 	$(BIN)/python -m benchmarks.cluster --nodes 200000 --shards 1,2,3,4 --out results/cluster_generated.json
 	$(BIN)/python -m tests.cluster.kill_cluster 10 results/kill_cluster.json
 	$(BIN)/python -m experiments.ranks --out results/ranks.json
+	$(BIN)/python -m experiments.engines --out results/engines.json
 	$(BIN)/python -m benchmarks.scale --nodes 10000000 --citations 1
 
 KILLS ?= 10

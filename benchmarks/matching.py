@@ -1,5 +1,7 @@
 """Time of matching against the number of points, beside OpenCV's ratio test and a GCN.
 
+`bare` are the same points without scale and orientation.
+
 After detection, on one core: `python -m benchmarks.matching --out results/bench_matching.json`.
 """
 
@@ -18,6 +20,7 @@ from benchmarks.measure import milliseconds
 from evergraph.apps.matching.arrangements import Kind, candidate_network, graph_logits
 from evergraph.apps.matching.candidates import propose
 from evergraph.apps.matching.features import ImageFeatures
+from evergraph.apps.matching.frames import without
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.truth import unknown_pair
 from evergraph.cli.console import AsJson, Out
@@ -66,9 +69,12 @@ def by_points(points: tuple[int, ...] = POINTS, repeats: int = 7) -> Iterator[di
     for count in points:
         first, second = scene(count)
         pair = unknown_pair(first, second, (320, 240))
+        sides = without(first, True, True), without(second, True, True)
+        bare = unknown_pair(*sides, (320, 240))
         graph = propose(first, second)
         steps: dict[str, Callable[[], object]] = {
             "match": lambda pair=pair: matcher.match_pair(pair),  # type: ignore[misc]
+            "bare": lambda pair=bare: matcher.match_pair(pair),  # type: ignore[misc]
             "graph": lambda a=first, b=second: propose(a, b),  # type: ignore[misc]
             "opencv": lambda a=first, b=second: brute_force(a, b),  # type: ignore[misc]
         }

@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import os
 import resource
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -63,28 +66,56 @@ def write_tables(folder: Path, nodes: int, citations: float) -> tuple[Path, Path
     return places
 
 
-def cost(nodes: int, citations: float, shards: int, settings: Settings) -> Row:
-    """Train from files, then learn events: seconds, bytes and messages."""
+def cost(folder: Path, nodes: int, citations: float, shards: int, settings: Settings) -> Row:
+    """Train from files, then learn events: seconds, bytes and messages.
+
+    If the process is killed, another call with the same folder resumes; the seconds of all calls
+    are added up, with the reading that is done again.
+    """
+    done, spent = folder / "tables.json", folder / "spent.json"
+    if not done.exists():
+        write_tables(folder / "tables", nodes, citations)
+        write(sorted(str(file) for file in (folder / "tables").rglob("*.parquet")), done)
+    read = [Path(file).stat().st_size for file in json.loads(done.read_text())]
+    before: list[float] = json.loads(spent.read_text()) if spent.exists() else []
     connect(None, shards, 200_000_000)
-    with TemporaryDirectory() as folder:
-        tables = write_tables(Path(folder) / "tables", nodes, citations)
-        read = [file.stat().st_size for file in Path(folder).rglob("*.parquet")]
+    tables, path = (folder / "tables" / "nodes", folder / "tables" / "edges"), folder / "cluster"
+    with counted(spent, before):
         begun = time.perf_counter()
-        path = Path(folder) / "cluster"
-        with Cluster.train(path, *tables, shards=shards, settings=settings) as cluster:
-            seconds = time.perf_counter() - begun
-            clock, each = dict(cluster.shards.clock), processes(cluster)
-            row: Row = {
-                "nodes": nodes, "edges": sum(one["edges"] for one in each), "shards": shards,
-                "files": len(read), "file_bytes": sum(read), "seconds": seconds, "clock": clock,
-                "digest": cluster.digest(), "processes": each,
-            }  # fmt: skip
-            for place, one in enumerate(each):
-                files = (path / f"shard-{place}").iterdir()
-                one["disk_bytes"] = sum(file.stat().st_size for file in files)
-            row["events"] = learned(cluster, nodes)
+        cluster = Cluster.train(path, *tables, shards=shards, settings=settings)
+        seconds = [*before, time.perf_counter() - begun]
+    with cluster:
+        each, clock = processes(cluster), dict(cluster.shards.clock)
+        row: Row = {
+            "nodes": nodes, "edges": sum(one["edges"] for one in each), "shards": shards,
+            "files": len(read), "file_bytes": sum(read), "calls": seconds,
+            "seconds": sum(seconds), "clock": clock,
+            "digest": cluster.digest(), "processes": each,
+        }  # fmt: skip
+        for place, one in enumerate(each):
+            files = (path / f"shard-{place}").iterdir()
+            one["disk_bytes"] = sum(file.stat().st_size for file in files)
+        row["events"] = learned(cluster, nodes)
     row["coordinator_peak_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return row
+
+
+@contextmanager
+def counted(path: Path, before: list[float]) -> Iterator[None]:
+    """Write the seconds of this block to a file while it runs, behind those of earlier calls."""
+    over, begun = threading.Event(), time.perf_counter()
+
+    def note() -> None:
+        while not over.wait(2):
+            write([*before, time.perf_counter() - begun], path)
+
+    thread = threading.Thread(target=note, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def learned(cluster: Cluster, nodes: int) -> Row:
@@ -211,6 +242,9 @@ def main(
     citations: Annotated[float, typer.Option(help="Edges of a node.")] = 4.0,
     shards: Annotated[int, typer.Option(help="Processes.")] = 2,
     landmarks: Annotated[int, typer.Option(help="Of the closed form.")] = 64,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep tables and cluster here, to be resumed.")
+    ] = None,
     machine_gb: Annotated[int, typer.Option(help="Memory of a machine, for estimates.")] = 256,
     machine_cores: Annotated[int, typer.Option(help="Cores of a machine, for estimates.")] = 32,
     out: Annotated[Path, typer.Option(help="The file that a measurement is added to.")] = Path(
@@ -221,7 +255,8 @@ def main(
     """Measure one size of a graph on a cluster of Ray on this machine."""
     found: Row = json.loads(out.read_text()) if out.exists() else {"rows": []}
     row = {**provenance(), "citations": citations, "landmarks": landmarks, "cores": os.cpu_count()}
-    row |= cost(nodes, citations, shards, Settings(landmarks=landmarks))
+    with nullcontext(folder) if folder is not None else TemporaryDirectory() as place:
+        row |= cost(Path(place), nodes, citations, shards, Settings(landmarks=landmarks))
     kind = ("citations", "shards", "nodes", "landmarks")
     rows = [old for old in found["rows"] if any(old[name] != row[name] for name in kind)]
     found["rows"] = sorted([*rows, row], key=lambda one: [one[name] for name in kind])

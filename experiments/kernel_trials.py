@@ -118,7 +118,8 @@ def trial(data: Dataset, seed: int) -> dict[str, tuple[float, str]]:
         "no products": lambda: accuracy(plain, best(every, mixtures(products=False))),
         "no roots": lambda: accuracy(plain, best(every, mixtures(roots=False))),
         "no exp": lambda: accuracy(plain, best(every, mixtures(raised=False))),
-        "all hops alike": lambda: accuracy(plain, best(every, mixtures(several=False))),
+        "nothing together": lambda: accuracy(plain, best(every, mixtures(together=False))),
+        "all hops alike": lambda: accuracy(plain, best(every, mixtures(reads=("all",)))),
         "by squares": lambda: accuracy(plain, by_squares(stored(plain[0]))),
         "x + m": lambda: accuracy(
             both := pair_of(summed(train), summed(test)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,67 +17,36 @@ from typing import Any
 import numpy as np
 import typer
 
-from evergraph.apps.matching.arrangements import KINDS, TYPICAL, Kind
+from evergraph.apps.matching.arrangements import KINDS, TYPICAL
+from evergraph.apps.matching.baselines import adalam, gms, ratio_test, settled
 from evergraph.apps.matching.candidates import Proposal
-from evergraph.apps.matching.evaluate import (
-    Match,
-    adalam,
-    evaluate,
-    gms,
-    harmonic,
-    ratio_test,
-    settled,
-)
-from evergraph.apps.matching.homography import Views, album_pairs, pairs
+from evergraph.apps.matching.evaluate import Match, evaluate, harmonic
+from evergraph.apps.matching.homography import album_pairs
 from evergraph.apps.matching.matcher import Matcher
-from evergraph.apps.matching.sources import Split, photograph, split
-from evergraph.apps.matching.train import Fit, examples, train_on
+from evergraph.apps.matching.sources import photograph, split
+from evergraph.apps.matching.train import adapt, bare_pairs, examples, train_on
 from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress, write
 from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
 from evergraph.stream.batch import Batch
 from experiments.cells import markdown
-from experiments.matching_scenes import HARSH, motorcycle_pairs, rendered_pairs
+from experiments.matching_results import SCHEMA, Cell, origin, publish, resumed
+from experiments.matching_tests import SMALL, Settings, bare_tests, related_tests, strangers
 
 Report = Callable[[str], None]
-Cell = dict[str, Any]
-SCHEMA = 2
-APART = 4  # frames between the two of a rendered pair
 ORACLE = "ratio test, best on the test itself"
 AVERAGED = (
-    "precision", "recall", "f1", "mean_error", "train_seconds", "auc_dlt", "auc_magsac", "auc_pose",
+    "precision", "recall", "f1", "mean_error", "possible_error", "train_seconds", "auc_dlt",
+    "auc_magsac", "auc_pose",
 )  # fmt: skip
+
 RATIOS = tuple(round(0.7 + 0.025 * step, 3) for step in range(13))  # 0.7 to 1
 ADALAM_GRID: tuple[dict[str, Any], ...] = tuple(
     {"search_expansion": reach, "min_inliers": least, "min_confidence": sure}
     for reach, least in ((8, 4), (4, 4), (8, 6))
     for sure in (50, 200)
 )
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Sizes of the comparison: pairs of each kind, and what is run on them."""
-
-    train: int = 1000
-    validation: int = 40
-    test: int = 60
-    surfaces: int = 12
-    frames: int = 8  # of the rendered sequence of each category
-    stereo: tuple[int, ...] = (256, 512, 1024)  # points of each image of the stereo pair
-    views: Views = field(default_factory=Views)
-    fit: Fit = field(default_factory=Fit)
-    kinds: tuple[Kind, ...] = KINDS
-    slow: int = 10  # validation pairs that GMS and AdaLAM, which are slow, are tuned on
-    baselines: bool = True
-
-
-SMALL: dict[str, Any] = {
-    "train": 8, "validation": 4, "test": 4, "surfaces": 2, "frames": 6, "stereo": (128,),
-    "fit": Fit(steps=4), "slow": 2,
-}  # fmt: skip
-"""A few pairs only, to see that it runs."""
 
 
 def labeled(seed: int, settings: Settings) -> tuple[list[Batch], list[Pair], float]:
@@ -114,11 +83,11 @@ def search_scale(seeds: int, settings: Settings) -> list[Cell]:
 
 def run_seed(
     seed: int, settings: Settings, report: Report = lambda what: None
-) -> tuple[list[Cell], dict[str, Matcher]]:
-    """All cells of one seed, and the matchers that it trained."""
+) -> tuple[Cell, dict[str, Matcher]]:
+    """All cells of one seed with matches of unrelated pairs, and the matchers that it trained."""
     report("making pairs")
     data, valid, making = labeled(seed, settings)
-    tests = _tests(split(seed), seed, settings)
+    tests = related_tests(seed, settings)
     cells: list[Cell] = []
     matchers: dict[str, Matcher] = {}
     if settings.baselines:
@@ -130,26 +99,57 @@ def run_seed(
         more = {"setting": "", "train_seconds": seconds, "parameters": found["parameters"]}
         cells += _cells(tests, kind.upper(), matcher.match_pair, seed, more)
         matchers[kind] = matcher
-    return cells, matchers
+    if settings.bare and "fgn" in matchers:
+        report("points without scale or orientation")
+        cells += _bare_cells(seed, settings, tests, matchers["fgn"])
+    report("unrelated pairs")
+    methods = {kind.upper(): matcher.match_pair for kind, matcher in matchers.items()}
+    return {"cells": cells, "unrelated": _unrelated({**settled(), **methods}, tests)}, matchers
 
 
-def _tests(chosen: Split, seed: int, settings: Settings) -> dict[str, list[Pair]]:
-    scenes, surfaces = (
-        [photograph(name) for name in names] for names in (chosen.test, chosen.surfaces)
-    )
-    views, textures = settings.views, [*scenes, *surfaces]
+def _unrelated(methods: dict[str, Match], tests: dict[str, list[Pair]]) -> dict[str, Cell]:
+    """How many matches there are in pairs of different pictures, and in pairs of one picture."""
+    kinds = {"different": strangers(tests), "same": tests["homographies of photographs"]}
     return {
-        "homographies of photographs": list(pairs(scenes, settings.test, 10 * seed + 2, views)),
-        "homographies of surfaces": list(pairs(surfaces, settings.surfaces, 10 * seed + 3, views)),
-        "stereo, motorcycle": list(motorcycle_pairs(settings.stereo)),
-        "rendered, four frames apart": [
-            pair
-            for name, category in HARSH.items()
-            for pair in rendered_pairs(
-                category, textures, settings.frames, seed, APART, views.points, name=name
-            )
-        ],
+        method: {kind: [len(match(pair)) for pair in shown] for kind, shown in kinds.items()}
+        for method, match in methods.items()
     }
+
+
+def tell_unrelated(runs: Sequence[dict[str, Cell]]) -> list[Cell]:
+    """One row a method: matches of pairs of different pictures, and pairs of one without any."""
+    rows = []
+    for method in runs[0]:
+        different, same = (
+            np.concatenate([run[method][kind] for run in runs]) for kind in ("different", "same")
+        )
+        rows.append({
+            "method": method, "pairs": len(different), "median": float(np.median(different)),
+            "mean": float(different.mean()), "most": int(different.max()),
+            "share_with_matches": float((different > 0).mean()),
+            "same_picture_without_matches": float((same == 0).mean()),
+        })  # fmt: skip
+    return rows
+
+
+def _bare_cells(
+    seed: int, settings: Settings, tests: dict[str, list[Pair]], matcher: Matcher
+) -> Iterator[Cell]:
+    """FGN, adapted to points without scale or orientation and not, beside what needs neither."""
+    start, views = time.process_time(), settings.views
+    learn = [photograph(name) for name in split(seed).train]
+    data = examples(bare_pairs(learn, settings.bare, 10 * seed, views))
+    network = adapt(matcher.network, data, settings.gentle, seed)
+    more = {"setting": "", "train_seconds": time.process_time() - start}
+    bare = bare_tests(seed, settings, tests)
+    methods: dict[str, Match] = {
+        "FGN": replace(matcher, bare=network).match_pair,
+        "FGN, not adapted": matcher.match_pair,
+        **settled("corners"),
+    }
+    for method, match in methods.items():
+        yield from _cells(bare, method, match, seed, more)
+        more = {"setting": "", "train_seconds": 0.0}
 
 
 def variants() -> dict[str, dict[str, Match]]:
@@ -231,7 +231,9 @@ def aggregate(cells: Sequence[Cell]) -> list[Cell]:
     return out
 
 
-COLUMNS = ("method", "precision", "recall", "F1", "± sd", "mean error, px", "training, CPU s")
+COLUMNS = (
+    "method", "precision", "recall", "F1", "± sd", "mean error, px", "AUC", "training, CPU s",
+)  # fmt: skip
 
 
 def page(result: Cell) -> str:
@@ -245,39 +247,18 @@ def page(result: Cell) -> str:
             names = ("precision", "recall", "f1", "f1_sd")
             numbers = [f"{cell[name]:.3f}" for name in names]
             numbers[2] = f"**{numbers[2]}**" if cell["f1"] == top else numbers[2]
-            rest = [f"{cell['mean_error']:.2f}", f"{cell['train_seconds']:.0f}"]
+            area = " / ".join(f"{v:.3f}" for v in cell.get("auc_magsac", cell.get("auc_pose", ())))
+            error = f"{cell['mean_error']:.2f}" if "mean_error" in cell else ""
+            rest = [error, area, f"{cell['train_seconds']:.0f}"]
             rows.append([cell["method"], *numbers, *rest])
         parts += [f"## {test[0].upper()}{test[1:]}", markdown(COLUMNS, rows)]
+    counts = ("median", "mean", "most", "share_with_matches", "same_picture_without_matches")
+    lines = [
+        [row["method"], *(f"{row[name]:.3g}" for name in counts)] for row in result["unrelated"]
+    ]
+    titles = ["method", *(name.replace("_", " ") for name in counts)]
+    parts += ["## Matches in pairs of different pictures", markdown(titles, lines)]
     return "\n\n".join(parts) + "\n"
-
-
-def origin(result: Cell) -> str:
-    """Seeds and commit, for the head of a page."""
-    seeds = len(result["seeds"])
-    return f"{seeds} seeds, commit `{result['commit']}`; every number is in the JSON beside."
-
-
-def publish(
-    page: Callable[[Cell], str], as_json: bool, out: Path | None, seeds: int, **body: Any
-) -> None:
-    """Print a result as JSON or as a Markdown page, and write both side by side."""
-    result = {"schema": SCHEMA, "seeds": list(range(seeds)), **body}
-    text = page(result)
-    if out is not None:
-        write(result, out)
-        out.with_suffix(".md").write_text(text)
-    typer.echo(json.dumps(result, indent=1) if as_json else text)
-
-
-def resumed(part: Path, config: Cell, evidence: Cell, make: Callable[[], Cell]) -> Cell:
-    """One part of a result from its file, which is made where it is missing."""
-    config = json.loads(json.dumps(config))
-    if not part.exists():
-        write({**evidence, "config": config, **make()}, part)
-    done: Cell = json.loads(part.read_text())
-    if done["config"] != config:
-        raise ValueError(f"{part} belongs to other settings; use another --work folder")
-    return done
 
 
 def main(
@@ -307,6 +288,7 @@ def main(
         return
     config = json.loads(json.dumps(asdict(settings)))
     cells: list[Cell] = []
+    unrelated: list[dict[str, Cell]] = []
     with complaints(), progress(as_json) as shown:
         task = shown.add_task("comparing", total=seeds)
         for seed in range(seeds):
@@ -319,13 +301,15 @@ def main(
                 work.mkdir(parents=True, exist_ok=True)
                 for kind, matcher in matchers.items():
                     matcher.save(work / f"{kind}_{seed}.safetensors", {"seed": seed, **evidence})
-                return {"cells": found}
+                return found
 
             done = resumed(work / f"seed_{seed}.json", config, evidence, make)
             cells += done["cells"]
+            unrelated.append(done["unrelated"])
             shown.advance(task)
     made = {key: done[key] for key in evidence}
-    publish(page, as_json, out, seeds, **made, config=config, cells=aggregate(cells))
+    publish(page, as_json, out, seeds, **made, config=config, cells=aggregate(cells),
+            unrelated=tell_unrelated(unrelated))  # fmt: skip
 
 
 if __name__ == "__main__":

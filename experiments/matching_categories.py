@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from evergraph.apps.matching.evaluate import Score, summarize
 from evergraph.evaluate.significance import paired_difference
 from experiments.cells import markdown
-from experiments.matching import origin
+from experiments.matching_results import origin
 
 Run = dict[str, dict[str, list[Score]]]  # the scores of pairs by method and sequence
 OVERALL = "all"

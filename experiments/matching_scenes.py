@@ -1,4 +1,4 @@
-"""Scenes with known geometry: rendered 3-D scenes in TartanAir's layout, and a stereo pair.
+"""Scenes with known geometry: rendered 3-D scenes in TartanAir's layout.
 
 World and camera axes: x forward, y right, z down. Run `python -m experiments.matching_scenes OUT`
 to write rendered sequences for `evergraph match train`, `evaluate` and `video`.
@@ -6,7 +6,7 @@ to write rendered sequences for `evergraph match train`, `evaluate` and `video`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ import typer
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from evergraph.apps.matching.features import detect
+from evergraph.apps.matching.features import Detector, detect
 from evergraph.apps.matching.images import Image, to_color
 from evergraph.apps.matching.sources import SCENES, SURFACES, photograph
 from evergraph.apps.matching.tartanair import Frame, frame_pair
-from evergraph.apps.matching.truth import Pair, Truth
+from evergraph.apps.matching.truth import Pair
 from evergraph.extras import require
 
 cv2 = require("cv2", "matching")
@@ -91,10 +91,11 @@ def rendered_pairs(
     apart: int,
     points: int = 256,
     name: str = "",
+    detector: Detector = "sift",
 ) -> list[Pair]:
     """Pairs of frames of one sequence, so many frames apart."""
     seen = [
-        Frame(detect(image, "sift", points), depth, pose, (image.shape[1], image.shape[0]))
+        Frame(detect(image, detector, points), depth, pose, (image.shape[1], image.shape[0]))
         for image, depth, pose in sequence(category, textures, frames, seed)
     ]
     both = zip(seen, seen[apart:], strict=False)
@@ -262,56 +263,6 @@ def write_sequences(
             chosen = [pictures[i] for i in rng.choice(len(pictures), 5, replace=False)]
             shown = sequence(category, chosen, frames, int(rng.integers(1 << 30)), width)
             write_sequence(out / name / "Easy" / f"P{number:03}", shown)
-
-
-# -- scikit-image's stereo pair of a motorcycle, with its true disparity -------------------------
-
-
-def motorcycle_pairs(points: tuple[int, ...]) -> Iterator[Pair]:
-    """The pair with each maximum number of keypoints."""
-    left, right, disparity = require("skimage.data", "matching").stereo_motorcycle()
-    size = (left.shape[1], left.shape[0])
-    for count in points:
-        first, second = (detect(image[..., ::-1], "sift", count) for image in (left, right))
-        forward, seen = shift(first.keypoints, disparity)
-        backward, seen_back = shift_back(second.keypoints, disparity)
-        truth = Truth(forward, backward, seen, seen_back)
-        yield Pair(first, second, truth, size, name=f"motorcycle, {count} points")
-
-
-def shift(points: Array, disparity: Array) -> tuple[Array, Array]:
-    """Positions of points of the left image in the right one, and whether they are known."""
-    column, row = _pixels(points, disparity)
-    by = disparity[row, column].astype(np.float64)
-    known = np.isfinite(by)
-    out = points.astype(np.float64).copy()
-    out[:, 0] -= np.where(known, by, np.nan)
-    return out, known & (out[:, 0] >= 0)
-
-
-def shift_back(points: Array, disparity: Array) -> tuple[Array, Array]:
-    """Positions of points of the right image in the left one, and whether they are known.
-
-    Of all pixels of the row that map to a point, the one closest to the camera counts.
-    """
-    _, row = _pixels(points, disparity)
-    across = np.arange(disparity.shape[1])
-    with np.errstate(invalid="ignore"):
-        miss = np.abs(across - disparity[row] - points[:, :1])
-        miss = np.where(np.isfinite(miss), miss, np.inf)
-        lands = miss <= 0.75
-    nearest = np.where(lands, disparity[row], -np.inf).argmax(1)
-    known = lands.any(1)
-    out = points.astype(np.float64).copy()
-    out[:, 0] += np.where(known, disparity[row, nearest], np.nan)
-    return out, np.asarray(known)
-
-
-def _pixels(points: Array, disparity: Array) -> tuple[Array, Array]:
-    high, wide = disparity.shape
-    column = np.clip(np.rint(points[:, 0]).astype(int), 0, wide - 1)
-    row = np.clip(np.rint(points[:, 1]).astype(int), 0, high - 1)
-    return column, row
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ from evergraph.stream.batch import Batch, concatenate
 from evergraph.stream.continuum import Continuum
 from evergraph.stream.schedule import Schedule
 from experiments.cells import markdown
-from experiments.matching import origin, publish
+from experiments.matching_results import origin, publish
 from experiments.matching_scenes import HARSH, rendered_pairs
 
 APART = 2  # frames between the two of a pair

@@ -20,14 +20,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from evergraph.apps.matching.evaluate import (
-    Match,
-    Score,
-    judge,
-    nearest_neighbor,
-    oracle,
-    settled,
-)
+from evergraph.apps.matching.baselines import nearest_neighbor, oracle, settled
+from evergraph.apps.matching.evaluate import Match, Score, judge
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.tartanair import Sequence as Frames
 from evergraph.apps.matching.tartanair import sequence_pairs, sequences
@@ -35,7 +29,6 @@ from evergraph.apps.matching.truth import Pair
 from evergraph.cli.console import AsJson, Out, complaints, progress
 from evergraph.cli.match import quiet_threads
 from evergraph.evaluate.evidence import provenance
-from experiments.matching import publish, resumed
 from experiments.matching_categories import (
     Run,
     differences,
@@ -45,6 +38,7 @@ from experiments.matching_categories import (
     tolerance_figure,
 )
 from experiments.matching_paper import PAPER_KINDS, Plateau, converge
+from experiments.matching_results import publish, resumed
 from experiments.matching_scenes import write_sequences
 
 Report = Callable[[str], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,7 +15,7 @@ import torch
 import typer
 from rich.table import Table
 
-from evergraph.cli.console import AsJson, DataRoot, Out, complaints, publish, table_of
+from evergraph.cli.console import AsJson, DataRoot, Out, complaints, publish, table_of, write
 from evergraph.cluster.launch import on_ranks
 from evergraph.datasets import load
 from evergraph.evaluate.config import Config, build
@@ -169,20 +170,18 @@ def summary(rows: list[Row], variant: str) -> list[Row]:
     return found
 
 
-def measure(config: Config, data: Dataset, variant: str, seeds: int) -> tuple[list[Row], list[Row]]:
+def measure(config: Config, data: Dataset, variant: str, seed: int) -> list[Row]:
     """One and two ranks; two ranks of half a stream, then one and three of the rest."""
     with TemporaryDirectory() as place:
-        task = partial(Task, config, data, variant, tuple(range(seeds)))
+        task = partial(Task, config, data, variant, (seed,))
         alone, shared = Path(place) / "alone", Path(place) / "shared"
         alone.mkdir()
         shared.mkdir()
-        one = task(alone)(Ranks())
+        (one,) = task(alone)(Ranks())
         rows = on_ranks(task(shared), 2)
         again = task(shared, resume=True)
         rows = [*rows, *again(Ranks()), *on_ranks(again, 3)]
-    by_seed = {row["seed"]: row for row in one}
-    found = [compared(by_seed[row["seed"]], row) for row in rows]
-    return summary(found, variant), found
+    return [compared(one, row) for row in rows]
 
 
 def main(
@@ -191,26 +190,39 @@ def main(
     variants: Annotated[
         str, typer.Option(help="`preset`, and `plain`: no batch normalization, no dropout.")
     ] = ",".join(VARIANTS),
+    limit: Annotated[int | None, typer.Option(help="Seeds of one call; default: all.")] = None,
     data_root: DataRoot = None,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn class by class with replay, the same batches on one rank and on several."""
     config, data = Config(dataset=dataset, outliers="pass"), load(dataset, data_root)
-    found: Row = {**provenance(), "config": config.sized(data).plain(), "seeds": [*range(seeds)]}
-    found |= {"window": WINDOW, "summary": [], "rows": {}}
-    with complaints():
-        for variant in variants.split(","):
-            lines, rows = measure(config, data, variant, seeds)
-            found["summary"] += lines
-            found["rows"][variant] = rows
+    found: Row = {**provenance(), "config": config.sized(data).plain(), "window": WINDOW}
+    if out is not None and out.exists():
+        there = json.loads(out.read_text())
+        if any(there.get(name) != value for name, value in found.items()):
+            raise ValueError(f"{out} is of another commit or configuration: move it")
+        found = there
+    found.setdefault("rows", {})
+    wanted = [(variant, seed) for variant in variants.split(",") for seed in range(seeds)]
+    missing = [one for one in wanted if str(one[1]) not in found["rows"].get(one[0], {})]
+    with complaints("What is done is kept: call it again to continue."):
+        for variant, seed in missing[:limit]:
+            rows = measure(config, data, variant, seed)
+            found["rows"].setdefault(variant, {})[str(seed)] = rows
+            every = [
+                (v, [r for part in by.values() for r in part]) for v, by in found["rows"].items()
+            ]
+            found["summary"] = [line for v, rows in every for line in summary(rows, v)]
+            if out is not None:
+                write(found, out)
 
     def table() -> Table:
         names = [name for name in found["summary"][0] if name != "difference"]
         text = [[str(line[name]) for name in names] for line in found["summary"]]
         return table_of(f"{dataset}, ranks against one", tuple(names), text)
 
-    publish(found, as_json, out, table)
+    publish(found, as_json, None, table)
 
 
 if __name__ == "__main__":

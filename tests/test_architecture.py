@@ -53,6 +53,7 @@ ORDER = {
         ["embedding", "kernel"],
     ],
     "feature_graph/compiled": [
+        ["kept"],
         ["twins", "fixed_point", "vector"],
         ["support"],
         ["collect", "mixing", "lanes", "activation"],
@@ -117,8 +118,10 @@ ORDER = {
     "apps/matching": [
         ["images"],
         ["features"],
-        ["candidates", "truth", "verify"],
+        ["candidates", "truth"],
+        ["verify"],
         ["arrangements", "evaluate", "homography", "tartanair"],
+        ["baselines"],
         ["frames"],
         ["matcher", "sources"],
         ["train"],
@@ -155,7 +158,7 @@ ORDER = {
     ],
     "cli": [
         ["console", "curves", "data_tables", "event_files", "settings"],
-        ["action_output", "engines", "model_output", "run_output"],
+        ["action_output", "engines", "match_output", "model_output", "run_output"],
         ["action", "learn", "match", "model"],
         ["tune", "serve", "feed"],
     ],

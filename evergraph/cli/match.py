@@ -17,16 +17,13 @@ from evergraph.cli.console import (
     progress,
     publish,
     remark,
-    table_of,
     use_threads,
     written,
 )
+from evergraph.cli.match_output import methods_table, numbers
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from evergraph.apps.matching.matcher import Matcher
-    from evergraph.apps.matching.verify import Array
 
 match = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Match the points of images, and learn to."
@@ -38,7 +35,9 @@ MatcherFile = Annotated[
 ]
 OtherDetector = Annotated[
     str | None,
-    typer.Option("--detector", help="`sift` or `orb`; by default the matcher's own, or sift."),
+    typer.Option(
+        "--detector", help="`sift`, `orb` or `corners`; by default the matcher's own, or sift."
+    ),
 ]
 OutFolder = Annotated[Path, written("Folder for matches.npz and matches.png.", folder=True)]
 Saved = Annotated[Path, written("Where the matcher goes.")]
@@ -78,7 +77,7 @@ def match_pair(
     """Match two images: matches.npz (SuperGlue's keys), a picture.
 
     `keypoints0` and `keypoints1` hold the points, `matches` the partner of each point of the first
-    image or -1, `match_confidence` how sure that is. In the picture green lines are sure, red ones
+    image or -1, `match_confidence` how sure that is. In the picture blue lines are sure, red ones
     are not. With --verify, `inliers` tells which points have a match that agrees with the `model`
     (3 × 3, estimated with MAGSAC++), and the picture shows only those; `essential` needs
     --intrinsics and adds the pose, `rotation` and `translation`.
@@ -87,11 +86,12 @@ def match_pair(
         import numpy as np
 
         from evergraph.apps.matching.images import draw_matches, read_image, to_color
+        from evergraph.apps.matching.verify import check_model, read_cameras
 
         quiet_threads()
-        cameras = read_intrinsics(intrinsics)
+        cameras = read_cameras(intrinsics) if intrinsics else None
         if verify:
-            check_verification(verify, cameras)
+            check_model(verify, cameras, "verify")
         tool = open_matcher(matcher, detector, points, threshold, certain)
         images = [read_image(path) for path in (first, second)]
         start = time.perf_counter()
@@ -115,7 +115,7 @@ def match_pair(
         **({} if found.geometry is None else {"inliers": int(found.geometry.inliers.sum())}),
         "seconds": seconds,
     }
-    publish(result, as_json, None, lambda: _numbers(f"{first.name} and {second.name}", result))
+    publish(result, as_json, None, lambda: numbers(f"{first.name} and {second.name}", result))
     if not as_json:
         if not len(matches):
             remark("These do not seem to be images of one scene: no matches.", "yellow")
@@ -148,12 +148,13 @@ def match_video(
     with complaints():
         from evergraph.apps.matching.evaluate import judge, summarize
         from evergraph.apps.matching.matcher import replay_learner
-        from evergraph.apps.matching.sources import video_length, video_pairs
+        from evergraph.apps.matching.sources import TRUTH, layout_of, video_length, video_pairs
         from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
+        truth = TRUTH["tartanair"] if layout_of(folder) == "tartanair" else "none"
         if learn:
             tool.learner = replay_learner(tool.network, memory)
         total = matches = labels = 0
@@ -175,6 +176,7 @@ def match_video(
             tool.save(save, {"learned_from": labels, **evidence})
     result: dict[str, object] = {
         **evidence,
+        "truth": truth,
         "pairs": total,
         "matches": matches,
         "matches_per_second": matches / max(seconds, 1e-9),
@@ -182,7 +184,8 @@ def match_video(
         "learned_candidates": labels,
         **(summarize(scores) if any(s.recall == s.recall for s in scores) else {}),
     }
-    publish(result, as_json, out, lambda: _numbers(f"{folder.name}, frame to frame", result))
+    title = f"{folder.name}, frame to frame, truth: {truth}"
+    publish(result, as_json, out, lambda: numbers(title, result))
 
 
 @match.command("train")
@@ -194,8 +197,16 @@ def match_train(
     save: Saved = Path("out/matcher.safetensors"),
     kind: Annotated[str, typer.Option(help="fgn, gcn, gat or mlp.")] = "fgn",
     pairs: Annotated[int, typer.Option(min=2, help="Pairs to make.")] = 1000,
-    steps: Annotated[int, typer.Option(min=1, help="Gradient steps, 8 pairs each.")] = 300,
-    detector: Annotated[str, typer.Option(help="`sift` or `orb`.")] = "sift",
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Gradient steps, 8 pairs each; default: 300, with --bare 150."),
+    ] = None,
+    detector: Annotated[str, typer.Option(help="`sift`, `orb` or `corners`.")] = "sift",
+    bare: Annotated[
+        bool,
+        typer.Option("--bare", help="Adapt --matcher to points without scale or orientation."),
+    ] = False,
+    matcher: MatcherFile = None,
     points: Points = 256,
     seed: Seed = 0,
     out: Out = None,
@@ -209,19 +220,22 @@ def match_train(
     """
     with complaints():
         from evergraph.apps.matching.homography import Views
-        from evergraph.apps.matching.train import Fit, train
+        from evergraph.apps.matching.train import GENTLE, Fit, train
         from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
         quiet_threads()
         views = Views(points=points, detector=detector)  # type: ignore[arg-type]
         with progress(as_json) as shown:
-            task = shown.add_task("making pairs, then training", total=steps)
+            how = GENTLE if bare else Fit()
+            how = replace(how, steps=steps or how.steps)
+            start = open_matcher(matcher, None, points, None) if bare else None
+            task = shown.add_task("making pairs, then training", total=how.steps)
             follow = lambda step: shown.update(task, completed=step)  # noqa: E731
-            tool, result = train(folder, kind, pairs, Fit(steps), views, seed, follow)  # type: ignore[arg-type]
+            tool, result = train(folder, kind, pairs, how, views, seed, follow, start)  # type: ignore[arg-type]
         tool.save(save, {**result, **evidence})
     result = {**evidence, **result}
-    publish(result, as_json, out, lambda: _numbers(f"{kind} on {folder or 'pictures'}", result))
+    publish(result, as_json, out, lambda: numbers(f"{kind} on {folder or 'pictures'}", result))
     if not as_json:
         typer.echo(f"The matcher is in {save}")
 
@@ -247,14 +261,15 @@ def match_evaluate(
     (1, 3, 5 pixels) or of the pose error (5, 10, 20 degrees).
     """
     with complaints():
-        from evergraph.apps.matching.evaluate import evaluate, settled
+        from evergraph.apps.matching.baselines import settled
+        from evergraph.apps.matching.evaluate import evaluate
         from evergraph.apps.matching.sources import TRUTH, judged_pairs, layout_of
         from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
         quiet_threads()
         tool = open_matcher(matcher, detector, points, threshold)
-        methods = {**settled(), "evergraph": tool.match_pair}
+        methods = {**settled(tool.detector), "evergraph": tool.match_pair}
         with progress(as_json) as shown:
             task = shown.add_task("reading pairs", total=len(methods))
             found = judged_pairs(folder, count, apart, points, tool.detector)
@@ -267,7 +282,7 @@ def match_evaluate(
     about = {"folder": folder.name, "layout": layout, "truth": TRUTH[layout], "pairs": len(found)}
     result: dict[str, object] = {**evidence, **about, "rows": rows}
     title = f"{len(found)} pairs of {folder.name}, truth from {TRUTH[layout]}"
-    publish(result, as_json, out, lambda: _methods(title, rows))
+    publish(result, as_json, out, lambda: methods_table(title, rows))
 
 
 def open_matcher(
@@ -286,39 +301,6 @@ def open_matcher(
     return replace(tool, **{name: one for name, one in given.items() if one is not None})
 
 
-def read_intrinsics(text: str) -> tuple[Array, Array] | None:
-    """Intrinsic matrices of both cameras from `fx,fy,cx,cy`, once or twice with `;` between."""
-    import numpy as np
-
-    if not text:
-        return None
-    try:
-        values = [[float(word) for word in part.split(",")] for part in text.split(";")]
-        fx, fy, cx, cy = np.array(values * (2 // len(values))).T
-        valid = len(fx) == 2 and min(*fx, *fy) > 0
-    except (ValueError, ZeroDivisionError):
-        valid = False
-    if not valid:
-        raise ValueError(
-            f"--intrinsics must be fx,fy,cx,cy with focal lengths above 0, once or twice with ; "
-            f"between, got {text!r}"
-        )
-    return tuple(
-        np.array([[a, 0, x], [0, b, y], [0, 0, 1]])
-        for a, b, x, y in zip(fx, fy, cx, cy, strict=True)
-    )  # type: ignore[return-value]
-
-
-def check_verification(model: str, cameras: object) -> None:
-    """Reject an unknown model, and an essential matrix without cameras."""
-    from evergraph.apps.matching.verify import MODELS
-    from evergraph.checks import check_one_of
-
-    check_one_of("verify", model, MODELS)
-    if model == "essential" and cameras is None:
-        raise ValueError("--verify essential needs --intrinsics fx,fy,cx,cy, got none")
-
-
 def quiet_threads() -> None:
     """One thread for torch, NumPy and OpenCV, and none of OpenCV's messages.
 
@@ -331,33 +313,3 @@ def quiet_threads() -> None:
     cv2 = require("cv2", "matching")
     cv2.setNumThreads(1)
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-
-
-def _numbers(title: str, result: dict[str, Any]) -> Table:
-    """All plain numbers of a result."""
-    numbers = {
-        name: value
-        for name, value in result.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
-    rows = [
-        [name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"]
-        for name, value in numbers.items()
-    ]
-    shown = table_of(title, ("", ""), rows)
-    shown.show_header = False
-    return shown
-
-
-def _methods(title: str, rows: list[dict[str, Any]]) -> Table:
-    """One row a method, with the area under the curve that the pairs allow."""
-    auc = next((name for name in ("auc_magsac", "auc_pose") if name in rows[0]), None)
-    columns = ("method", "precision", "recall", "F1", "mean error, px", *(("AUC",) if auc else ()))
-    lines = []
-    for row in rows:
-        numbers = [f"{row[name]:.3f}" for name in ("precision", "recall", "f1")]
-        numbers.append(f"{row['mean_error']:.2f}" if "mean_error" in row else "")
-        if auc:
-            numbers.append(" / ".join(f"{100 * value:.1f}" for value in row[auc]))
-        lines.append([row["method"], *numbers])
-    return table_of(f"Matches within 3 pixels: {title}", columns, lines)

@@ -48,8 +48,8 @@ TRAINING_SETTINGS = (
 )  # fmt: skip
 METHOD_SETTINGS = (
     "strength", "relevance", "every", "decay", "solver", "blocks", "sample", "temperature",
-    "max_width", "capacity", "products", "roots", "raised", "fanout", "window", "low", "steady",
-    "loss_share", "topology_share",
+    "max_width", "capacity", "products", "roots", "raised", "together", "reads",
+    "fanout", "window", "low", "steady", "loss_share", "topology_share",
 )  # fmt: skip
 SETTINGS = {
     *STREAM_SETTINGS, *FGN_SETTINGS, *BASELINE_SETTINGS, *TRAINING_SETTINGS, *METHOD_SETTINGS,

@@ -16,6 +16,7 @@ mpl.use("Agg")
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
 LINES = ("-", "--", ":", "-.")
+MARKERS = "osD^vP*X"
 HATCHES = ("", "///", "...", "xxx", "---")
 ACCURACY = "accuracy on all test items"
 
@@ -25,8 +26,10 @@ def learning_curve(result: Mapping[str, Any], path: Path) -> None:
     figure, axes = _axes("items seen", _title(result))
     items = [point[0] for point in result["curve"][0]]
     values = np.array([[point[1] for point in curve] for curve in result["curve"]])
-    axes.plot(items, values.T, color=COLORS[0], alpha=0.3, linewidth=1)
-    axes.plot(items, values.mean(axis=0), color=COLORS[0], linewidth=2, label="mean of seeds")
+    if len(values) > 1:
+        axes.plot(items, values.T, color=COLORS[0], alpha=0.3, linewidth=1)
+    name = f"mean of {len(values)} seeds" if len(values) > 1 else "one seed"
+    axes.plot(items, values.mean(axis=0), color=COLORS[0], linewidth=2, label=name)
     axes.set_ylim(0, 1)
     axes.legend(loc="lower right")
     _save(figure, path)
@@ -48,7 +51,10 @@ def accuracy_matrix(result: Mapping[str, Any], path: Path) -> None:
     ):
         known = len(names) == size
         labels = _as_is(names) if known else [str(i + 1) for i in range(size)]
-        put(range(size), labels, rotation=angle if known else 0)
+        slope: dict[str, Any] = {}
+        if known:
+            slope = {"rotation": angle, "ha": "right", "rotation_mode": "anchor"}
+        put(range(size), labels, **slope)
     axes.set(xlabel="test items of task", ylabel="after task")
     axes.set_title(_title(result), fontsize=9)
     figure.colorbar(image, ax=axes)
@@ -124,29 +130,50 @@ def curves(
     levels: Mapping[str, float] | None = None,
     measure: str = ACCURACY,
 ) -> None:
-    """A measure over something, one line of (x, y) points per name; levels are dashed."""
+    """A measure over something, one line of (x, y) points per name; levels are dashed.
+
+    Lines differ in color and in marker; the legend has them in the order of their ends.
+    """
     figure, axes = _axes(across, title, measure)
+    ends = {}
     for number, (name, points) in enumerate(lines.items()):
         xs, ys = zip(*points, strict=True)
-        style = LINES[number // len(COLORS) % len(LINES)]
-        axes.plot(xs, ys, style, color=COLORS[number % len(COLORS)], label=name)
+        (line,) = axes.plot(xs, ys, label=name, markersize=4, alpha=0.9, **_look(number))
+        ends[name] = ys[-1], line
     for number, (name, level) in enumerate((levels or {}).items(), len(lines)):
         color = COLORS[number % len(COLORS)]
-        axes.axhline(level, color=color, linestyle="--", linewidth=1.2, label=name)
+        ends[name] = level, axes.axhline(level, color=color, linestyle="--", linewidth=1.2)
     if log:
         axes.set_xscale("log")
-    axes.legend(fontsize=8, loc="best")
+    _legend(figure, ends)
     _save(figure, path)
 
 
 def scatter(points: Mapping[str, tuple[float, float]], across: str, title: str, path: Path) -> None:
     """Accuracy over a cost, one named point each: up and to the left is better."""
     figure, axes = _axes(across, title)
+    ends = {}
     for number, (name, (x, y)) in enumerate(points.items()):
-        axes.scatter(x, y, color=COLORS[number % len(COLORS)], s=50)
-        axes.annotate(name, (x, y), fontsize=8, xytext=(5, 3), textcoords="offset points")
+        (line,) = axes.plot([x], [y], markersize=8, **{**_look(number), "linestyle": ""})
+        ends[name] = y, line
     axes.set_xscale("log")
+    _legend(figure, ends)
     _save(figure, path)
+
+
+def _look(number: int) -> dict[str, Any]:
+    """Color, line and marker of a line, unlike those of all others."""
+    again, first = divmod(number, len(COLORS))
+    marker = MARKERS[(first + again) % len(MARKERS)]
+    return {"color": COLORS[first], "linestyle": LINES[again % len(LINES)], "marker": marker}
+
+
+def _legend(figure: Figure, ends: Mapping[str, tuple[float, Any]]) -> None:
+    """Names beside the axes, where they hide nothing, the highest first, with their values."""
+    order = sorted(ends.items(), key=lambda pair: -pair[1][0])
+    names = _as_is([f"{name}  {value:.2f}" for name, (value, _) in order])
+    lines = [line for _, (_, line) in order]
+    figure.legend(lines, names, loc="outside right upper", fontsize=8)
 
 
 def rank_diagram(
@@ -188,7 +215,7 @@ def rank_diagram(
 
 
 def _axes(across: str, title: str, up: str = ACCURACY) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    figure = Figure(figsize=(7.2, 4), layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlabel=across, ylabel=up)
     axes.set_title(title)

@@ -7,9 +7,10 @@ that each inner product is exact: the same bits in any order, batch and blocking
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,18 @@ class Planes:
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
+    def places(self, hops: Hops) -> range:
+        """Which planes are meant."""
+        count = len(self.means)
+        return {"all": range(count), "first": range(1), "last": range(count - 1, count)}[hops]
+
+    def together(self, hops: Hops) -> Rows:
+        """Rows of x and the rooted means added up."""
+        rows: Any = self.x
+        for place in self.places(hops):
+            rows = rows + self.roots[place]
+        return unit(sparse.csr_array(rows).astype(np.int64))
+
     def part(self, which: slice) -> Planes:
         """Some of them."""
         return Planes(self.x[which], *([m[which] for m in p] for p in (self.means, self.roots)))
@@ -68,7 +81,7 @@ class Similarity:
 
     def __init__(self, some: Planes, others: Planes) -> None:
         self.sets = some, others
-        self._found: dict[tuple[str, int], Floats] = {}
+        self._found: dict[tuple[str, Hops | int], Floats] = {}
 
     @cached_property
     def x(self) -> Floats:
@@ -87,19 +100,25 @@ class Similarity:
         """Of their feature graphs: the product of x and the rooted means."""
         return self.x * self.root(hops)
 
+    def together(self, hops: Hops = "all") -> Floats:
+        """Of x and the rooted means added up: a word of an item meets one around another."""
+        return self._kept("together", hops, lambda: inner(*(p.together(hops) for p in self.sets)))
+
     def first(self, size: int) -> Similarity:
         """Among so many of the items at the most."""
         return Similarity(*(planes.part(slice(size)) for planes in self.sets))
 
     def _average(self, name: str, hops: Hops) -> Floats:
-        count = len(self.sets[0].means)
-        places = {"all": range(count), "first": range(1), "last": range(count - 1, count)}[hops]
+        places = self.sets[0].places(hops)
         return np.asarray(sum(self._plane(name, place) for place in places) / len(places))
 
     def _plane(self, name: str, place: int) -> Floats:
-        if (name, place) not in self._found:
-            self._found[name, place] = inner(*(getattr(p, name)[place] for p in self.sets))
-        return self._found[name, place]
+        return self._kept(name, place, lambda: inner(*(getattr(p, name)[place] for p in self.sets)))
+
+    def _kept(self, name: str, which: Hops | int, compute: Callable[[], Floats]) -> Floats:
+        if (name, which) not in self._found:
+            self._found[name, which] = compute()
+        return self._found[name, which]
 
 
 def planes(x: Features, neighbors: Neighbors, items: int, hops: int) -> Rows:

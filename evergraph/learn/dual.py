@@ -30,8 +30,8 @@ class Mixture:
     """A kernel between items: a weighted mean of inner products, as it is or raised.
 
     Attributes:
-        x, mean, root, product: weights; see `Similarity`.
-        hops: which hops the last three read.
+        x, mean, root, product, together: weights; see `Similarity`.
+        hops: which hops all but x read.
         sharpness: s of `exp(s (k - 1))`; 0 leaves k as it is.
     """
 
@@ -39,39 +39,53 @@ class Mixture:
     mean: float = 0.0
     root: float = 0.0
     product: float = 0.0
+    together: float = 0.0
     hops: Hops = "all"
     sharpness: float = 0.0
 
     def __call__(self, found: Similarity) -> Floats:
         """The kernel, `(n, k)`."""
-        total = self.x + self.mean + self.root + self.product
+        read = {
+            found.mean: self.mean,
+            found.root: self.root,
+            found.product: self.product,
+            found.together: self.together,
+        }
+        total = self.x + sum(read.values())
         parts = [self.x / total * found.x] if self.x else []
-        read = (self.mean, found.mean), (self.root, found.root), (self.product, found.product)
-        parts += [weight / total * product(self.hops) for weight, product in read if weight]
+        parts += [weight / total * product(self.hops) for product, weight in read.items() if weight]
         kernel: Floats = np.sum(parts, axis=0)
         return exponential(self.sharpness * (kernel - 1)) if self.sharpness else kernel
 
 
-WEIGHTS = (  # of x, means, roots and products that are tried
-    (2, 1, 0, 0), (1, 2, 0, 0), (1, 4, 0, 0), (0, 1, 0, 0), (1, 0, 2, 0), (1, 0, 4, 0),
-    (0, 0, 1, 0), (1, 1, 1, 0), (0, 1, 1, 0), (1, 0, 2, 2),
+WEIGHTS = (  # of x, means, roots, products and all together that are tried
+    (2, 1, 0, 0, 0), (1, 2, 0, 0, 0), (1, 4, 0, 0, 0), (0, 1, 0, 0, 0), (1, 0, 2, 0, 0),
+    (1, 0, 4, 0, 0), (0, 0, 1, 0, 0), (1, 1, 1, 0, 0), (0, 1, 1, 0, 0), (1, 0, 2, 2, 0),
+    (0, 0, 0, 0, 1), (0, 0, 1, 0, 1),
 )  # fmt: skip
 HOPS: tuple[Hops, ...] = ("all", "last", "first")
 
 
 def mixtures(
-    products: bool = True, roots: bool = True, raised: bool = True, several: bool = True
+    products: bool = True,
+    roots: bool = True,
+    raised: bool = True,
+    together: bool = True,
+    reads: Sequence[Hops] = HOPS,
 ) -> list[Mixture]:
-    """The mixtures that are tried, all of them or those without products, roots or exponential.
-
-    With one plane only (not `several`), all hops are the same.
-    """
-    return [
+    """The mixtures that are tried: all of them, or those without some parts and hops."""
+    every = [
         Mixture(*weights, hops, sharpness)
-        for hops in (HOPS if several else HOPS[:1])
+        for hops in reads
         for weights in WEIGHTS
         for sharpness in ((0.0, 2.0) if raised else (0.0,))
-        if (products or not weights[3]) and (roots or not (weights[2] or weights[3]))
+    ]
+    return [
+        m
+        for m in every
+        if (products or not m.product)
+        and (together or not m.together)
+        and (roots or not (m.root or m.product or m.together))
     ]
 
 

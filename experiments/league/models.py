@@ -89,8 +89,12 @@ def _learner(
     return out, kept
 
 
-def _kernel(**settings: bool) -> Model:
-    """The learner on the kernel of feature graphs; it chooses on its training items by itself."""
+def _kernel(without: str = "") -> Model:
+    """The learner on the kernel of feature graphs, which chooses on its training items by itself.
+
+    Candidates leave some of what it may choose from out.
+    """
+    less = {without: "all" if without == "reads" else False} if without else {}
 
     def predict(
         seen: Seen, order: Order, candidates: Sequence[Settings]
@@ -100,7 +104,7 @@ def _kernel(**settings: bool) -> Model:
         numbers = train.x.nnz + sum(mean.nnz for mean in train.means)
         return found, 8 * numbers + BOOKED * seen.count
 
-    return Model("closed form", (settings,), predict)
+    return Model("closed form", _grid(less, *(one | less for one in LESS)), predict)
 
 
 def _replay(name: str, candidates: tuple[Settings, ...]) -> Model:
@@ -140,6 +144,10 @@ def _hops(strengths: Sequence[float], default: float) -> tuple[Settings, ...]:
     return _grid({"hops": 1, "strength": default}, *both)
 
 
+LESS: tuple[Settings, ...] = (
+    {}, {"reads": "all"}, {"reads": "first"}, {"reads": "last"}, {"raised": False},
+    {"roots": False}, {"products": False}, {"together": False},
+)  # fmt: skip
 RIDGE = _hops((0.125, 0.5, 2.0, 8.0), 2.0)
 DISCRIMINANT = _hops((0.25, 1.0, 4.0, 16.0), 1.0)
 LAYERS = _grid(
@@ -184,10 +192,11 @@ def _ridge(*blocks: str, candidates: tuple[Settings, ...] = RIDGE) -> Model:
 
 MODELS: dict[str, Model] = {
     "feature-graph kernel": _kernel(),
-    "kernel, no products": _kernel(products=False),
-    "kernel, no roots": _kernel(roots=False),
-    "kernel, not raised": _kernel(raised=False),
-    "kernel, hops alike": _kernel(several=False),
+    "kernel, no products": _kernel("products"),
+    "kernel, no roots": _kernel("roots"),
+    "kernel, not raised": _kernel("raised"),
+    "kernel, nothing together": _kernel("together"),
+    "kernel, hops alike": _kernel("reads"),
     "closed form, x + m + Âx": _ridge("x", "mean", "propagated"),
     "closed form, x + m": _ridge("x", "mean"),
     "ridge on m": _ridge("mean"),

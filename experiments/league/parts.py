@@ -19,6 +19,7 @@ PARTS = {
     "kernel, no products": KERNEL,
     "kernel, no roots": KERNEL,
     "kernel, not raised": KERNEL,
+    "kernel, nothing together": KERNEL,
     "kernel, hops alike": KERNEL,
     "closed form, x + m": CLOSED,
     "ridge on m": CLOSED,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from evergraph.learn.dual import mixtures, solve
+from evergraph.learn.dual import HOPS, mixtures, solve
 from experiments.league.solvers import Kernel, discriminant, ridge
 from experiments.league.views import Array, Matrix, Seen, Views, unit
 
@@ -27,7 +27,8 @@ def kernel(seen: Seen, candidates: Sequence[Settings]) -> list[Array]:
     stored, others, every = seen.dual
     classes, out = np.unique(seen.labels), []
     for settings in candidates:
-        allowed = mixtures(**settings)
+        reads = (settings["reads"],) if "reads" in settings else HOPS
+        allowed = mixtures(**{**settings, "reads": reads})
         choice = min((c for c in every if c.mixture in allowed), key=lambda c: c.loss)
         out.append(classes[solve(stored, choice)(others).argmax(1)])
     return out

@@ -75,6 +75,7 @@ def test_the_command_prints_json_and_nothing_else(monkeypatch):
     monkeypatch.setattr(growth.by_features, "__defaults__", ((100, 200),))
     monkeypatch.setattr(growth.by_neighbors, "__defaults__", ((1, 5),))
     monkeypatch.setattr(growth.by_stream, "__defaults__", ((20, 40), lambda seen: None))
+    monkeypatch.setattr(growth, "WARM", 100)
     app = Typer()
     app.command()(growth.command)
     result = runner.invoke(app, ["--stream", "2000", "--json"])
@@ -98,7 +99,7 @@ def test_memory_costs_are_measured_at_every_size():
 def test_code_of_before_follows_the_same_stream(monkeypatch):
     monkeypatch.setattr(memory, "CASES", ())
     for method in ("replay", "analytic"):
-        found = growth.beside(growth.ROOT, 2_000, method, turns=1)
+        found = growth.beside(growth.ROOT, 600, method, turns=1)
         assert found["throughput_over_before"] > 0
         assert found["memory_bytes"] == found["memory_bytes_before"] > 0
     rows = memory.beside(growth.ROOT, None, items=400)

@@ -22,9 +22,7 @@ def test_a_stream_of_two_cliques_is_cut_between_them():
     indptr = np.r_[0, np.cumsum(np.bincount(ends[:, 0]))]
     owner = streamed(indptr, ends[:, 1], 2)
     one, other = (np.bincount(part, minlength=2) for part in (owner[:20], owner[20:]))
-    assert (
-        min(one.max(), other.max()) >= 16
-    )  # the first nodes know no neighbors, and parts may not be larger
+    assert min(one.max(), other.max()) >= 16  # the first know no neighbors, and parts are bounded
     assert one.argmax() != other.argmax()
 
 

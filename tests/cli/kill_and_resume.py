@@ -8,15 +8,14 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-EVERGRAPH = [sys.executable, "-m", "evergraph"]
 RUN = ["run", "--dataset", "generated", "--memory", "60", "--seeds", "2", "--json"]
 TRAIN = [
     "action", "train", "generated", "--model", "mlp", "--epochs", "1", "--split", "none",
@@ -27,22 +26,37 @@ SHORT = ["--epochs", "2"]
 MODEL = "recognizer.safetensors"
 
 
+def start(arguments: list[str]) -> BaseProcess:
+    """Begin a command in a copy of this process: what is imported here is not imported again."""
+    process = get_context("fork").Process(target=_command, args=(arguments,))
+    process.start()
+    return process
+
+
+def _command(arguments: list[str]) -> None:
+    from evergraph.cli import app
+
+    warnings.resetwarnings()
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    app(arguments)
+
+
+def complete(arguments: list[str]) -> None:
+    """Run a command to its end."""
+    process = start(arguments)
+    process.join()
+    assert process.exitcode == 0, (process.exitcode, arguments)
+
+
 def kill_at(arguments: list[str], seconds: float) -> bool:
     """Start, and kill after so many seconds; False if it was done before."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([*EVERGRAPH, *arguments], **quiet)
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        return True
-    return False
-
-
-def output(arguments: list[str]) -> str:
-    command = [*EVERGRAPH, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    process = start(arguments)
+    process.join(seconds)
+    if process.exitcode is not None:
+        return False
+    process.kill()
+    process.join()
+    return True
 
 
 # -- runs -----------------------------------------------------------------------------------
@@ -53,7 +67,11 @@ def command(folder: Path, *more: str) -> list[str]:
 
 
 def finish(arguments: list[str]) -> dict:
-    result = json.loads(output(arguments))
+    """The result of a run that is left alone, without times; arguments begin with `command`."""
+    complete(arguments)
+    place = Path(arguments[len(RUN) + 1])
+    result = json.loads((place / "result.json").read_text())
+    shutil.rmtree(place)
     result["runs"] = [untimed(one) for one in result["runs"]]
     return untimed(result)
 
@@ -89,11 +107,7 @@ def runs(folder: Path, trials: int, chance: random.Random) -> int:
         moment, same = trial(place, expected, 1.5 * alone, chance)  # checkpoints take time too
         saved = "with" if (place / "checkpoint").exists() else "before"
         print(f"{number + 1}: killed at {moment:.2f} s, {saved} a checkpoint: ", end="")
-        left = {path.name for path in place.iterdir()} - {
-            "out",
-            "checkpoint",
-            "checkpoint.previous",
-        }
+        left = {path.name for path in place.iterdir()} - {"checkpoint", "checkpoint.previous"}
         wrong = f"LEFT BEHIND: {sorted(left)}" if left else "" if same else "ANOTHER RESULT"
         print(wrong or "the same result", flush=True)
         failures += bool(wrong)
@@ -116,29 +130,19 @@ def lesson_of(folder: Path) -> tuple[Path, list[bytes], float]:
     recording = folder / f"{new.name}.csv"
     recording.write_text("\n".join([",".join(["time", *data.layout.columns]), *lines]) + "\n")
     model = folder / "alone"
-    output([*TRAIN, "--out", str(model)])
+    complete([*TRAIN, "--out", str(model)])
     states = [(model / MODEL).read_bytes()]
-    output(["action", "learn", str(model), str(recording), *SHORT])
+    complete(lesson(model, recording))
     states.append((model / MODEL).read_bytes())
     begin = time.monotonic()
     for _ in range(2):
-        start(model, recording).join()
+        start(lesson(model, recording)).join()
         states.append((model / MODEL).read_bytes())
     return recording, states, (time.monotonic() - begin) / 2
 
 
-def start(model: Path, recording: Path) -> BaseProcess:
-    """Begin a lesson in a copy of this process, which has imported everything already."""
-    process = get_context("fork").Process(target=_learn, args=(model, recording))
-    process.start()
-    return process
-
-
-def _learn(model: Path, recording: Path) -> None:
-    from evergraph.cli import app
-
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    app(["action", "learn", str(model), str(recording), *SHORT])
+def lesson(model: Path, recording: Path) -> list[str]:
+    return ["action", "learn", str(model), str(recording), *SHORT]
 
 
 def lesson_trial(
@@ -150,7 +154,7 @@ def lesson_trial(
     """
     model.mkdir()
     (model / MODEL).write_bytes(states[0])
-    process = start(model, recording)
+    process = start(lesson(model, recording))
     if chance.random() < 0.5:
         while process.is_alive() and not any(model.glob(f".{MODEL}.*-*")):
             time.sleep(0)
@@ -165,7 +169,7 @@ def lesson_trial(
     if found not in states[:2]:
         return moment, "A MIXTURE"
     done = states.index(found)
-    start(model, recording).join()
+    start(lesson(model, recording)).join()
     if (model / MODEL).read_bytes() != states[done + 1]:
         return moment, "ANOTHER RESULT"
     if (model / f"{MODEL}.previous").read_bytes() != found:

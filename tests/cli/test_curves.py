@@ -1,8 +1,6 @@
 """Learning curves, read back from the files of TensorBoard and from MLflow's store."""
 
 import struct
-import subprocess
-import sys
 
 import kill_learn
 import pytest
@@ -41,9 +39,10 @@ def test_learn_writes_curves_for_tensorboard(tmp_path):
 
 def test_run_writes_a_curve_for_each_seed(tmp_path):
     place = f"tensorboard:{tmp_path / 't'}"
-    command = [sys.executable, "-m", "evergraph", "run", "--dataset", "generated", "--seeds", "2"]
+    command = ["run", "--dataset", "generated", "--seeds", "2"]
     command += ["--out", str(tmp_path / "out"), "--curves", place, "--json"]
-    subprocess.run(command, check=True, capture_output=True)
+    done = typer.testing.CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
     found = scalars(tmp_path / "t")
     assert set(found) == {"accuracy/seed_0", "accuracy/seed_1"}
     assert all(len(points) > 1 for points in found.values())

@@ -427,6 +427,7 @@ def test_what_is_no_model_or_no_data_is_told(tmp_path, model):
         (["forget", model], "nothing to forget"),
         (["forget", model, "--edge", "a"], "needs two ids"),
     ):
-        _, error = shell(*arguments, code=2, text="x,y\n1,2\n")
+        given = "x,y\n1,2\n" if arguments[-1] == "-" else None
+        _, error = shell(*arguments, code=2, text=given)
         assert words in " ".join(error.split()), error
     assert not (tmp_path / "m").exists()

@@ -59,7 +59,7 @@ def test_a_run_killed_at_random_moments_ends_the_same(tmp_path):
     chance = random.Random(1)
     for number in range(2):
         folder = Path(tmp_path) / str(number)
-        moment, same = kill_and_resume.trial(folder, expected, 12, chance)
+        moment, same = kill_and_resume.trial(folder, expected, 6, chance)
         assert same, f"killed after {moment} s"
 
 

@@ -8,6 +8,9 @@ import sys
 import time
 
 import pytest
+from typer.testing import CliRunner
+
+from evergraph.cli import app
 
 HEAVY = ("torch", "numba", "torch_geometric", "scipy", "matplotlib", "torch._dynamo", "fastapi")
 
@@ -81,11 +84,8 @@ def test_a_closed_pipe_is_no_error(tmp_path):
 
 
 def test_an_unknown_benchmark_names_those_that_exist():
-    done = subprocess.run(
-        [sys.executable, "-m", "evergraph", "bench", "nothing"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
+    done = CliRunner().invoke(app, ["bench", "nothing"])
+    assert done.exit_code == 2
     assert "speed" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -117,23 +117,19 @@ def test_signals_save_and_end_in_one_line(tmp_path, kind, code):
     assert left <= {"state.safetensors", "state.safetensors.previous", "out"}
 
 
-def test_a_checkpoint_is_not_overwritten_by_another_run(tmp_path):
+def test_a_checkpoint_is_not_overwritten_by_another_run(tmp_path, monkeypatch):
     checkpoint = tmp_path / "state.safetensors"
-    command = [
-        sys.executable, "-m", "evergraph", "run", "--dataset", "generated", "--method", "analytic",
-        "--seeds", "1", "--checkpoint", str(checkpoint), "--json",
-    ]  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    options = ["--dataset", "generated", "--method", "analytic", "--seeds", "1", "--json"]
 
     def run(*more):
-        return subprocess.run(
-            [*command, *more], capture_output=True, text=True, check=False, cwd=tmp_path
-        )
+        return CliRunner().invoke(app, ["run", *options, "--checkpoint", str(checkpoint), *more])
 
     first = run()
-    assert first.returncode == 0, first.stderr
+    assert first.exit_code == 0, first.stderr
     before = checkpoint.read_bytes()  # short runs leave a checkpoint too
     again = run()
-    assert again.returncode == 2
+    assert again.exit_code == 2
     assert "is there already: resume it" in " ".join(again.stderr.split())
     assert checkpoint.read_bytes() == before
     resumed = run("--resume")
@@ -141,14 +137,15 @@ def test_a_checkpoint_is_not_overwritten_by_another_run(tmp_path):
     foreign = tmp_path / "letter.txt"
     foreign.write_text("dear all")
     refused = run("--checkpoint", str(foreign), "--resume")
-    assert refused.returncode == 2
+    assert refused.exit_code == 2
     assert foreign.read_text() == "dear all"
     assert "Traceback" not in refused.stderr
 
 
-def test_out_is_checked_before_the_run(tmp_path):
+def test_out_is_checked_before_the_run(tmp_path, monkeypatch):
     (tmp_path / "taken").write_text("a file")
-    command = [sys.executable, "-m", "evergraph", "run", "--dataset", "generated", "--out", "taken"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 2
+    monkeypatch.chdir(tmp_path)
+    command = ["run", "--dataset", "generated", "--out", "taken"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 2
     assert "--out must be a folder" in " ".join(done.stderr.split())

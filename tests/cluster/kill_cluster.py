@@ -1,8 +1,9 @@
 """Kill shards and coordinators with SIGKILL at random moments; compare with one machine.
 
-python -m tests.cluster.kill_cluster KILLS [OUT [NODES]]
+python -m tests.cluster.kill_cluster KILLS [OUT [NODES [ROUNDS]]]
 
-Half of the coordinators are killed while they train, half while they learn edits.
+Half of the coordinators are killed while they train, half while they learn edits. A call does at
+most so many rounds; another one with the same file does the next ones.
 """
 
 import json
@@ -140,31 +141,34 @@ def coordinator_round(nodes, wanted, share, rng):
     return {**row, "of": "edits" if share > 0.5 else "train", "equal": found == list(wanted)}
 
 
-def main(kills, out, nodes):
-    rng, tables = random.Random(0), tables_of("generated", nodes, 4.0, None)
-    wanted = model_digests(tables)
+def main(kills, out, nodes, rounds):
+    """As many rounds as are asked for of those that a file does not have yet."""
+    tables = tables_of("generated", nodes, 4.0, None)
     found = {"schema": SCHEMA, **provenance()}
-    found |= {
-        "config": {"nodes": nodes, "shards": 2, "edits": EDITS},
-        "shards": [],
-        "coordinators": [],
-    }
-    begun = time.perf_counter()
-    with TemporaryDirectory() as folder:
-        Cluster.train(Path(folder) / "c", *tables, settings=SETTINGS).close()
-    usual = time.perf_counter() - begun
-    while sum(row["during_training"] for row in found["shards"]) < kills:
-        row = shard_round(tables, wanted[0], usual * rng.random(), rng)
-        found["shards"].append(row)
+    found["config"] = {"nodes": nodes, "shards": 2, "edits": EDITS}
+    if out is not None and out.exists():
+        there = json.loads(out.read_text())
+        assert all(there[name] == value for name, value in found.items()), f"{out} is of others"
+        found = there
+    if "wanted" not in found:
+        found |= {"wanted": model_digests(tables), "shards": [], "coordinators": []}
+    wanted = found["wanted"]
+    for _ in range(rounds):
+        number = len(found["shards"]) + len(found["coordinators"])
+        rng = random.Random(number)
+        if sum(row["during_training"] for row in found["shards"]) < kills:
+            row = shard_round(tables, wanted[0], found.get("usual", 3.0) * rng.random(), rng)
+            found["shards"].append(row)
+            clock = row["clock"]
+            found.setdefault("usual", clock["load"] + clock["follow"] + clock["sums"])
+        elif len(found["coordinators"]) < kills // 2:
+            row = coordinator_round(nodes, wanted, (0.4, 0.8)[number % 2], rng)
+            found["coordinators"].append(row)
+        else:
+            break
         print(row, flush=True)
         write(found, out)
-    for number in range(max(kills // 2, 2)):
-        row = coordinator_round(nodes, wanted, (0.4, 0.8)[number % 2], rng)
-        found["coordinators"].append(row)
-        print(row, flush=True)
-        write(found, out)
-    rows = found["shards"] + found["coordinators"]
-    return sum(not row["equal"] for row in rows)
+    return found["failures"]
 
 
 def write(found, out):
@@ -182,4 +186,5 @@ if __name__ == "__main__":
         sys.exit(0)
     place = Path(sys.argv[2]) if len(sys.argv) > 2 else None
     size = int(sys.argv[3]) if len(sys.argv) > 3 else 20_000
-    sys.exit(min(main(int(sys.argv[1]), place, size), 1))
+    most = int(sys.argv[4]) if len(sys.argv) > 4 else 10**6
+    sys.exit(min(main(int(sys.argv[1]), place, size, most), 1))

@@ -29,6 +29,7 @@ from evergraph.graph.database import FileError
 from evergraph.learn.parallel import ParallelLearner, part_of
 from evergraph.learn.ranks import Ranks
 from evergraph.learn.shared import SharedReservoir
+from experiments.engines import compared, untimed
 from tests.cluster.histories import history
 from tests.model.small_models import SMALL, people
 
@@ -161,13 +162,6 @@ def test_more_shards_than_cpus_are_refused(tmp_path):
 # -- experiments ------------------------------------------------------------------------------
 
 
-def untimed(value):
-    """Results without what a clock has measured."""
-    if isinstance(value, dict):
-        return {k: untimed(v) for k, v in value.items() if "second" not in k}
-    return [untimed(v) for v in value] if isinstance(value, list) else value
-
-
 def test_each_item_gets_its_result_and_errors_are_raised():
     found = dict(on_ray(lambda x: x * x, [3, 5, 7]))
     assert found == {0: 9, 1: 25, 2: 49}
@@ -175,11 +169,13 @@ def test_each_item_gets_its_result_and_errors_are_raised():
         list(on_ray(lambda x: 1 // x, [1, 0]))
 
 
-def test_a_search_over_ray_finds_the_rows_of_a_serial_one():
+def test_cells_over_ray_are_those_of_one_process():
+    """A search, and an experiment."""
     data = generate(Growth(nodes=200, features=40))
     config = Config(dataset="generated", method="analytic", memory=0)
     serial = search(config, data, seeds=(0,))
     assert search(config, data, seeds=(0,), run=on_ray) == serial
+    assert compared([config], 1, data)["equal"]
 
 
 def test_a_comparison_over_ray_is_the_serial_one_and_is_resumed(tmp_path):

@@ -1,5 +1,6 @@
 """Compiled loops are kept until any file of their folder changes."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -8,9 +9,12 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from numba.core.errors import TypingError
 from numba.core.registry import CPUDispatcher
 
 from evergraph.feature_graph import compiled
+from evergraph.feature_graph.compiled.kept import Files
+from evergraph.feature_graph.compiled.support import _root
 
 FOLDER = Path(compiled.__file__).parent
 
@@ -31,6 +35,60 @@ def test_every_loop_is_kept_under_the_hash_of_all_files():
     assert len(loops) > 30
     for made in loops:
         assert made._cache._cache_file._source_stamp == compiled.sources(FOLDER)
+
+
+def test_what_other_sources_left_is_not_read_and_goes(tmp_path):
+    old, new, other = (Files(tmp_path, name, stamp) for name, stamp in ("aA", "aB", "bA"))
+    for files in (old, other):
+        files.save("float32", files._base.name)
+    assert new.load("float32") is None
+    new.save("float64", "later")
+    assert (new.load("float64"), new.load("float32"), old.load("float32")) == ("later", None, None)
+    assert other.load("float32") == "b"
+
+
+COMPILE = """
+import sys
+import numpy as np
+from evergraph.feature_graph.compiled.support import _root, _roots
+kind = np.dtype(sys.argv[1])
+one, four = np.ones(1, kind), np.full(4, 4, kind)
+print("ready", flush=True)
+sys.stdin.readline()
+inner, outer = _roots(one, four, four, 1, np.empty(4, kind))
+made = sum(sum(each.stats.cache_misses.values()) for each in (_root, _roots))
+print(made, inner, outer)
+"""
+
+
+def test_processes_that_begin_together_compile_each_loop_once(tmp_path):
+    place = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    started = [
+        subprocess.Popen([sys.executable, "-c", COMPILE, kind], env=place, **pipes)
+        for kind in ("float32", "float64", "float32", "float64")
+    ]
+    for process in started:
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    found = [process.communicate()[0].split() for process in started]
+    assert [numbers[1:] for numbers in found] == [
+        ["4.0", "24.0"]
+    ] * 4  # no type's code is another's
+    kinds = [int(numbers[0]) for numbers in found]
+    assert kinds[0] + kinds[2] == kinds[1] + kinds[3] == 2  # two loops of each type
+
+
+def test_a_loop_that_cannot_be_compiled_is_left_to_others():
+    files = _root._cache._cache_file
+    with pytest.raises(TypingError):
+        _root("text")
+    with open(f"{files._base}.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(BlockingIOError), open(lock.name) as another:
+            fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 LEARN = """

@@ -90,6 +90,9 @@ def test_hops_are_read_apart_or_together():
         assert np.array_equal(getattr(found, name)("last"), far)
         assert np.allclose(getattr(found, name)("all"), (near + far) / 2)
     assert np.array_equal(found.first(2).mean("last"), last.mean()[:2, :2])
+    rows = both.x.toarray() + both.roots[1].toarray()
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    assert np.allclose(found.together("last"), rows @ rows.T, atol=1e-5)
 
 
 def means(planes):
@@ -215,7 +218,10 @@ def test_switches_leave_mixtures_out():
     assert all(not m.sharpness for m in mixtures(raised=False))
     assert len(mixtures(products=False)) < len(mixtures())
     assert {m.hops for m in mixtures()} == {"all", "first", "last"}
-    assert all(m.hops == "all" for m in mixtures(several=False))
+    assert all(m.hops == "all" for m in mixtures(reads=("all",)))
+    assert all(not m.together for m in mixtures(together=False))
+    with pytest.raises(ValueError, match=r"reads must be .*, got 'none'"):
+        Kernel(reads="none")
     with pytest.raises(ValueError, match="capacity must be at least 1, got 0"):
         Kernel(capacity=0)
 

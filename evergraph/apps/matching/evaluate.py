@@ -1,24 +1,19 @@
-"""How good matches are, and what needs no learning to compare with.
+"""How good matches are.
 
-Metrics are precision, recall, F1, the paper's mean error, and the AUC of homography and pose;
-baselines are nearest neighbors, the ratio test, GMS and AdaLAM.
+Metrics are precision, recall, F1, the paper's mean error, and the AUC of homography and pose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from evergraph.apps.matching.features import ImageFeatures
-from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
-from evergraph.apps.matching.verify import verify
+from evergraph.apps.matching.truth import PIXELS, Matches, Pair
+from evergraph.apps.matching.verify import epipolar_distance, fundamental_matrix, verify
 from evergraph.extras import require
 
 cv2 = require("cv2", "matching")
@@ -42,6 +37,7 @@ class Score:
         share: of points that have one.
         corner: see `corner_errors`; None without a true homography.
         angle: see `pose_error`; None without a true motion.
+        epipolar: share of matches within 3 pixels of their true epipolar lines; as `angle`.
     """
 
     precision: float
@@ -51,6 +47,7 @@ class Score:
     share: float
     corner: tuple[float, float] | None = None
     angle: float | None = None
+    epipolar: float | None = None
 
 
 def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
@@ -67,14 +64,17 @@ def judge(pair: Pair, matches: Matches, geometry: bool = False) -> Score:
         pair.error(matches.first[rows], matches.second[rows])
         for rows in (slice(STRONGEST), np.flatnonzero(paired[matches.first])[:STRONGEST])
     )
-    corner = angle = None
+    corner = angle = epipolar = None
     if geometry and pair.homography is not None:
         corner = corner_errors(pair, matches)
     elif geometry and pair.motion is not None:
         angle = pose_error(pair, matches)
+        lines = fundamental_matrix(pair.motion, pair.intrinsics)
+        near = epipolar_distance(*pair.points(matches), lines) <= PIXELS
+        epipolar = float(near.mean()) if len(near) else 0.0
     share = float(paired.mean()) if len(paired) else 0.0
     finite = errors[np.isfinite(errors)]
-    return Score(precision, recall, finite, possible, share, corner, angle)
+    return Score(precision, recall, finite, possible, share, corner, angle, epipolar)
 
 
 def evaluate(pairs: Iterable[Pair], match: Match, geometry: bool = False) -> dict[str, Any]:
@@ -83,20 +83,19 @@ def evaluate(pairs: Iterable[Pair], match: Match, geometry: bool = False) -> dic
 
 
 def summarize(scores: Sequence[Score]) -> dict[str, Any]:
-    """Mean over the pairs that have true matches; F1 of mean precision and mean recall."""
+    """Mean over the pairs that have true matches; F1 of mean precision and mean recall.
+
+    Pairs with poses but without true matches have neither, but the rest.
+    """
     usable = [score for score in scores if not np.isnan(score.recall)]
-    if not usable:
+    posed = [score for score in scores if score.angle is not None]
+    if not usable and not posed:
         raise ValueError(f"none of the {len(scores)} pairs has any true match to look for")
-    precision, recall = (
-        float(np.mean([getattr(score, name) for score in usable]))
-        for name in ("precision", "recall")
-    )
-    out: dict[str, Any] = {
-        "pairs": len(usable),
-        "precision": precision,
-        "recall": recall,
-        "f1": harmonic(precision, recall),
-    }
+    out: dict[str, Any] = {"pairs": len(usable or posed)}
+    if usable:
+        for name in ("precision", "recall"):
+            out[name] = float(np.mean([getattr(score, name) for score in usable]))
+        out["f1"] = harmonic(out["precision"], out["recall"])
     errors = np.concatenate([score.errors for score in scores])
     if len(errors):
         out |= {"mean_error": float(errors.mean()), "median_error": float(np.median(errors))}
@@ -104,14 +103,14 @@ def summarize(scores: Sequence[Score]) -> dict[str, Any]:
     possible = np.concatenate([score.possible for score in scores])
     if len(possible):
         out["possible_error"] = float(possible.mean())
-    out["possible_share"] = float(np.mean([score.share for score in scores]))
+        out["possible_share"] = float(np.mean([score.share for score in scores]))
     corners = [score.corner for score in scores if score.corner is not None]
     for kind, name in enumerate(("dlt", "magsac")):
         if corners:
             out[f"auc_{name}"] = areas([c[kind] for c in corners], CORNERS)
-    angles = [score.angle for score in scores if score.angle is not None]
-    if angles:
-        out["auc_pose"] = areas(angles, ANGLES)
+    if posed:
+        out["auc_pose"] = areas([score.angle or 0.0 for score in posed], ANGLES)
+        out["epipolar_precision"] = float(np.mean([score.epipolar or 0.0 for score in posed]))
     return out
 
 
@@ -155,9 +154,7 @@ def corner_errors(pair: Pair, matches: Matches) -> tuple[float, float]:
 def pose_error(pair: Pair, matches: Matches) -> float:
     """Larger error of rotation and translation direction, in degrees; 180 without an estimate."""
     assert pair.motion is not None
-    focal = pair.size[0] / 2
-    camera = np.array([[focal, 0, pair.size[0] / 2], [0, focal, pair.size[1] / 2], [0, 0, 1]])
-    found = verify(*pair.points(matches), "essential", (camera, camera))
+    found = verify(*pair.points(matches), "essential", pair.intrinsics)
     if found.rotation is None or found.translation is None:
         return 180.0
     rotation, shift = found.rotation, found.translation
@@ -167,105 +164,3 @@ def pose_error(pair: Pair, matches: Matches) -> float:
     # a static camera has no direction of translation
     along = abs(shift @ true) / length if length >= 1e-9 else 1.0
     return float(np.degrees(np.arccos(np.clip([cosine, along], -1, 1))).max())
-
-
-# -- baselines ----------------------------------------------------------------------------------
-
-
-def nearest(first: ImageFeatures, second: ImageFeatures) -> tuple[Array, Array, Array, Array]:
-    """The nearest neighbor in the second image of each of N keypoints of the first, `(N,)` each.
-
-    Returns its index, the cosine of the descriptors, the distance divided by that to the second
-    nearest, and whether both keypoints are nearest neighbors of each other.
-    """
-    if not len(first) or not len(second):
-        none = np.zeros(0)
-        return none.astype(int), none, none, none.astype(bool)
-    similarity = first.descriptors @ second.descriptors.T
-    rows, partner = np.arange(len(first)), similarity.argmax(1)
-    best = similarity[rows, partner]
-    ratio = np.zeros(len(first), np.float32)
-    if len(second) > 1:
-        runner_up = np.partition(similarity, len(second) - 2, axis=1)[:, -2]
-        near, far = (np.sqrt(np.maximum(2 - 2 * s, 0)) for s in (best, runner_up))
-        ratio = np.where(far > 0, near / np.maximum(far, 1e-12), 1.0)
-    return partner, best, ratio, similarity.argmax(0)[partner] == rows
-
-
-def oracle(pair: Pair) -> Matches:
-    """The point closest to each true place, which needs the truth; the strongest points first."""
-    first = np.flatnonzero(pair.partners >= 0)
-    return sorted_matches(first, pair.partners[first], np.ones(len(first)))
-
-
-def nearest_neighbor(pair: Pair) -> Matches:
-    """Nearest neighbors without a check, as in the paper; confidence is the cosine."""
-    partner, cosine, _, _ = nearest(pair.first, pair.second)
-    return sorted_matches(np.arange(len(partner)), partner, cosine)
-
-
-def ratio_test(pair: Pair, ratio: float, mutual: bool = True) -> Matches:
-    """Nearest neighbors whose distance ratio to the second nearest is at most `ratio` (Lowe)."""
-    partner, _, found, both = nearest(pair.first, pair.second)
-    kept = np.flatnonzero((found <= ratio) & (both | (not mutual)))
-    return sorted_matches(kept, partner[kept], 1 - 0.5 * found[kept])
-
-
-def gms(pair: Pair, threshold: float = 6.0) -> Matches:
-    """Grid-based motion statistics (Bian et al. 2017), from OpenCV's contributed modules."""
-    partner, cosine, _, _ = nearest(pair.first, pair.second)
-    if not len(partner):
-        return sorted_matches(partner, partner, cosine)
-    points0, points1 = (
-        [cv2.KeyPoint(float(x), float(y), 1.0) for x, y in side.keypoints]
-        for side in (pair.first, pair.second)
-    )
-    proposed = [
-        cv2.DMatch(i, int(j), float(1 - s))
-        for i, (j, s) in enumerate(zip(partner, cosine, strict=True))
-    ]
-    kept = cv2.xfeatures2d.matchGMS(
-        pair.size, pair.size, points0, points1, proposed,
-        withRotation=True, withScale=True, thresholdFactor=threshold,
-    )  # fmt: skip
-    first = np.array([match.queryIdx for match in kept], int)
-    return sorted_matches(first, partner[first], cosine[first])
-
-
-def adalam(pair: Pair, settings: dict[str, Any] | None = None) -> Matches:
-    """AdaLAM (Cavalli et al. 2020) from kornia; settings change kornia's configuration."""
-    kornia = require("kornia.feature.adalam", "adalam")
-    if len(pair.first) < 4 or len(pair.second) < 4:
-        none = np.zeros(0, int)
-        return sorted_matches(none, none, np.zeros(0))
-    default = kornia.get_adalam_default_config()
-    matcher = kornia.AdalamFilter({**default, **(settings or {}), "device": torch.device("cpu")})
-    (k1, d1, o1, s1), (k2, d2, o2, s2) = (
-        [
-            torch.from_numpy(part).float()
-            for part in (s.keypoints, s.descriptors, np.rad2deg(s.orientations), s.scales)
-        ]
-        for s in (pair.first, pair.second)
-    )
-    shape = pair.size[::-1]
-    with torch.random.fork_rng():  # AdaLAM draws from the global generator
-        torch.manual_seed(0)
-        found, distance = matcher.match_and_filter(
-            k1, k2, d1, d2, shape, shape, o1, o2, s1, s2, return_dist=True
-        )
-    index = found.numpy().reshape(-1, 2)
-    return sorted_matches(index[:, 0], index[:, 1], 1 - 0.5 * distance.numpy().reshape(-1))
-
-
-def settled() -> dict[str, Match]:
-    """The baselines that are installed, with settings chosen on validation pairs."""
-    out: dict[str, Match] = {
-        "nearest neighbor": nearest_neighbor,
-        "mutual nearest neighbor": partial(ratio_test, ratio=1.0),
-        "ratio test": partial(ratio_test, ratio=0.875),
-    }
-    if hasattr(cv2, "xfeatures2d") and hasattr(cv2.xfeatures2d, "matchGMS"):
-        out["GMS"] = partial(gms, threshold=2.0)
-    if find_spec("kornia") is not None:
-        out["AdaLAM"] = adalam
-    return out

@@ -1,4 +1,4 @@
-"""Keypoints of images and their descriptors: SIFT, ORB, or those of any other detector."""
+"""Keypoints of images and their descriptors: SIFT, ORB, corners, or those of any other detector."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from evergraph.extras import require
 cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
-Detector = Literal["sift", "orb"]
+Detector = Literal["sift", "orb", "corners"]
 CELL = 3  # pixels; only the strongest keypoint of each cell is kept
 ORB_SURPLUS = 4  # keypoints that ORB detects for each one kept
+CORNER, CORNER_SIZE = 0.005, 8.0  # least quality of a corner, as a share; diameter in pixels
 
 
 @dataclass(frozen=True)
@@ -88,32 +89,36 @@ def features(
 def check_detector(name: str) -> None:
     """Reject an unknown detector."""
     if name not in get_args(Detector):
-        raise ValueError(f"detector must be sift or orb, got {name!r}")
+        raise ValueError(f"detector must be sift, orb or corners, got {name!r}")
 
 
 def detect(image: Image, detector: Detector = "sift", points: int = 512) -> ImageFeatures:
     """Detect the strongest keypoints of an image and compute their descriptors.
 
     SIFT descriptors are returned as RootSIFT (square root of the L1-normalized histogram), ORB's
-    bits as ±1, both of unit length, so that the inner product is the cosine similarity. An image
-    without texture gives no keypoints.
+    bits as ±1, both of unit length, so that the inner product is the cosine similarity. `corners`
+    (Shi and Tomasi) have upright RootSIFT descriptors of one size, no scale and no orientation, as
+    many learned detectors do. An image without texture gives no keypoints.
     """
     check_positive(points=points)
     check_detector(detector)
     gray = to_gray(image)
-    extractor = _extractor(detector, 0 if detector == "sift" else points)
-    found = _strongest(extractor.detect(gray, None), points) if min(gray.shape) > 1 else []
+    extractor = _extractor(detector, points if detector == "orb" else 0)
+    found: Sequence[Any] = []
+    if min(gray.shape) > 1:
+        wanted = detector == "corners"
+        found = _corners(gray, points) if wanted else _strongest(extractor.detect(gray), points)
     if found:
         found, table = extractor.compute(gray, found)
     if not found:
-        none, width = np.zeros(0, np.float32), 128 if detector == "sift" else 256
+        none, width = np.zeros(0, np.float32), 256 if detector == "orb" else 128
         return ImageFeatures(none.reshape(0, 2), none.reshape(0, width), none, none)
-    return ImageFeatures(
-        np.array([p.pt for p in found], np.float32),
-        _unit_rows(table, detector),
-        np.array([p.size for p in found], np.float32),
-        np.deg2rad(np.array([p.angle for p in found], np.float32)),
-    )
+    places, table = np.array([p.pt for p in found], np.float32), _unit_rows(table, detector)
+    if detector == "corners":
+        return features(places, table)
+    scales = np.array([p.size for p in found], np.float32)
+    angles = np.array([p.angle for p in found], np.float32)
+    return ImageFeatures(places, table, scales, np.deg2rad(angles))
 
 
 def canonical_order(found: ImageFeatures) -> Array:
@@ -128,7 +133,7 @@ def canonical_order(found: ImageFeatures) -> Array:
 
 @cache
 def _extractor(detector: Detector, points: int) -> Any:
-    if detector == "sift":
+    if detector != "orb":
         return cv2.SIFT_create(nfeatures=0, contrastThreshold=0.005, edgeThreshold=20)
     return cv2.ORB_create(nfeatures=points * ORB_SURPLUS, fastThreshold=7)
 
@@ -143,9 +148,16 @@ def _strongest(found: Sequence[Any], points: int) -> list[Any]:
     return list(kept.values())
 
 
+def _corners(gray: Image, points: int) -> list[Any]:
+    """Corners at least a cell apart, strongest first."""
+    found = cv2.goodFeaturesToTrack(gray, points, CORNER, CELL)
+    places = [] if found is None else found.reshape(-1, 2).tolist()
+    return [cv2.KeyPoint(x, y, CORNER_SIZE, 0.0) for x, y in places]
+
+
 def _unit_rows(table: Array, detector: Detector) -> Array:
     """RootSIFT, or the bits of ORB as ±1, in rows of length 1."""
-    if detector == "sift":
+    if detector != "orb":
         share = table / np.maximum(table.sum(1, keepdims=True), 1e-8)
         return np.asarray(np.sqrt(share), np.float32)
     bits = np.unpackbits(table, axis=1).astype(np.float32)

@@ -31,6 +31,8 @@ class Views:
     difficulty: float = 0.7  # in [0, 1), how far corners may move into the photograph
     angle: float = 45.0  # maximum rotation in degrees, multiplied by the difficulty
     noise: float = 1.0  # strength of the photometric augmentation; 0 turns it off
+    spin: float = 0.0  # maximum turn of a view about its middle in degrees, in addition
+    tilt: float = 0.0  # maximum tilt of it, about any axis in the image
     matches: int = 12  # minimum number of true matches; pairs with fewer are sampled again
     detector: Detector = "sift"
 
@@ -40,6 +42,12 @@ class Views:
             raise ValueError(f"difficulty must lie in [0, 1), got {self.difficulty}")
         if min(self.size) < 16:
             raise ValueError(f"size must be at least 16 pixels each way, got {self.size}")
+        if not 0 <= self.tilt < 90:
+            raise ValueError(f"tilt must lie in [0, 90) degrees, got {self.tilt}")
+
+
+WIDE = Views(difficulty=0.8, spin=180.0, tilt=40.0)
+"""Views from everywhere: turned by any angle, tilted; two of them may be 80 degrees apart."""
 
 
 def pairs(
@@ -108,6 +116,31 @@ def random_homography(shape: tuple[int, ...], rng: Random, views: Views) -> Arra
     return np.asarray(matrix, np.float64)
 
 
+def turned_view(
+    size: tuple[int, int],
+    tilt: float = 0.0,
+    axis: float = 0.0,
+    turn: float = 0.0,
+    zoom: float = 1.0,
+) -> Array:
+    """Homography of a view `(3, 3)` when its camera moves around what it looks at.
+
+    The camera, with a focal length of the width, is tilted by so many degrees about an axis in
+    the image, turned about its own, and moved closer by the factor `zoom`. The middle stays.
+
+    Example:
+        >>> turned_view((320, 240), turn=90).round(6) @ [160, 120, 1]
+        array([160., 120.,   1.])
+    """
+    width, height = size
+    camera = np.array([[width, 0, width / 2], [0, width, height / 2], [0, 0, 1.0]])
+    about, lean, roll = np.deg2rad([axis, tilt, turn])
+    direction = np.array([np.cos(about), np.sin(about), 0.0])
+    moved = cv2.Rodrigues(np.array([0, 0, roll]))[0] @ cv2.Rodrigues(lean * direction)[0]
+    moved[:, 2] = [0, 0, 1 / zoom]  # the plane at distance 1
+    return np.asarray(camera @ moved @ np.linalg.inv(camera) * zoom)
+
+
 def _convex(corners: Array, least: float) -> bool:
     side = np.roll(corners, -1, 0) - corners
     after = np.roll(side, -1, 0)
@@ -118,6 +151,9 @@ def _convex(corners: Array, least: float) -> bool:
 def _random_view(image: Image, rng: Random, views: Views) -> tuple[ImageFeatures, Array]:
     """Features of a view, and the homography from the photograph to it."""
     matrix = random_homography(image.shape, rng, views)
+    if views.spin or views.tilt:
+        tilt, axis, turn = rng.uniform(-1, 1, 3) * [views.tilt, 180, views.spin]
+        matrix = turned_view(views.size, tilt, axis, turn) @ matrix
     warped = cv2.warpPerspective(image, matrix, views.size, flags=cv2.INTER_AREA)
     return detect(photometric(warped, rng, views.noise), views.detector, views.points), matrix
 

@@ -19,6 +19,8 @@ Array = NDArray[Any]
 Image = NDArray[Any]
 SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
 MAX_PIXELS = 100_000_000  # of an image; checked before memory is allocated for them
+LINES = 80  # of a picture; more would hide it
+SKY_BLUE, VERMILION = (233, 180, 86), (0, 94, 213)  # BGR; they differ for color-blind eyes too
 MAX_BYTES = 8 * MAX_PIXELS + 2**20  # of a file: four channels of 16 bits, uncompressed
 PNG = b"\x89PNG\r\n\x1a\n"
 PNM = re.compile(rb"P[1-6](?:\s|#.*\n)+(\d+)(?:\s|#.*\n)+(\d+)\s")
@@ -197,9 +199,10 @@ def shrink(image: Image, width: int) -> Image:
 
 
 def draw_matches(images: Sequence[Image], ends: Sequence[Array], shade: Array, path: Path) -> None:
-    """Write two BGR images side by side with a line per match.
+    """Write two BGR images side by side with a dot at each end of a match.
 
-    The two ends are `(M, 2)` each; shades `(M,)` go from red (0) to green (1).
+    The two ends are `(M, 2)` each; shades `(M,)` go from vermilion (0) to sky blue (1), which
+    color-blind eyes tell apart. At most `LINES` matches, evenly chosen, have a line.
     """
     offset = images[0].shape[1]
     height = max(image.shape[0] for image in images)
@@ -207,9 +210,13 @@ def draw_matches(images: Sequence[Image], ends: Sequence[Array], shade: Array, p
     for image, start in zip(images, (0, offset), strict=True):
         canvas[: image.shape[0], start : start + image.shape[1]] = image
     begin, end = (np.rint(part).astype(int) for part in (ends[0], ends[1] + [offset, 0]))
-    for p, *line in zip(shade, begin.tolist(), end.tolist(), strict=True):
-        color = (0, int(255 * p), int(255 * (1 - p)))
-        cv2.line(canvas, *line, color, 1, cv2.LINE_AA)
+    every = -(-len(shade) // LINES)
+    shade = np.asarray(shade, dtype=float)
+    colors = np.outer(1 - shade, VERMILION) + np.outer(shade, SKY_BLUE)
+    matches = zip(colors.tolist(), begin.tolist(), end.tolist(), strict=True)
+    for number, (color, *line) in enumerate(matches):
+        if number % every == 0:
+            cv2.line(canvas, *line, color, 1, cv2.LINE_AA)
         for point in line:
             cv2.circle(canvas, point, 2, color, -1, cv2.LINE_AA)
     path.parent.mkdir(parents=True, exist_ok=True)

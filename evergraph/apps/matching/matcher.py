@@ -28,10 +28,10 @@ from evergraph.apps.matching.features import (
     detect,
     features,
 )
-from evergraph.apps.matching.frames import at_least_mutual, unknown, with_frames
+from evergraph.apps.matching.frames import at_least_mutual, missing, with_frames
 from evergraph.apps.matching.images import Image, read_image
 from evergraph.apps.matching.truth import PIXELS, Matches, Pair, sorted_matches
-from evergraph.apps.matching.verify import Geometry, Model, verify
+from evergraph.apps.matching.verify import Geometry, Model, epipolar_distance, verify
 from evergraph.learn.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from evergraph.learn.learner import Learner
 from evergraph.learn.memory import Reservoir
@@ -108,11 +108,12 @@ class Matcher:
             largest, see `best_cut`.
         proposal: how candidates are proposed.
         network: scores candidates; a new one if None.
-        detector: `sift` or `orb`, for images.
+        bare: scores those of points without scale or orientation; if None, `network` does.
+        detector: `sift`, `orb` or `corners`, for images.
         points: of each image, at the most.
         certain: how many matches of a probability of 0.7 or more two images need to be taken as
             views of one scene; images with fewer have no matches at all. 0 returns all there are.
-        learner: of the network; `replay_learner` from the first pair on if None.
+        learner: of a network; `replay_learner` of the one that scored the first pair if None.
 
     Example:
         >>> from evergraph.apps.matching.sources import photograph
@@ -126,6 +127,7 @@ class Matcher:
     threshold: float | None = None
     proposal: Proposal = field(default_factory=Proposal)
     network: FGN = None  # type: ignore[assignment]
+    bare: FGN | None = None
     detector: Detector = "sift"
     points: int = 512
     certain: int = 4
@@ -142,9 +144,13 @@ class Matcher:
 
     @classmethod
     def pretrained(cls, detector: Detector = "sift", points: int = 512) -> Matcher:
-        """The matcher that comes with the package: trained on SIFT, good for ORB too."""
-        path = files("evergraph.apps.matching") / "fgn.safetensors"
-        return replace(cls.load(Path(str(path))), detector=detector, points=points)
+        """The matcher that comes with the package: trained on SIFT, good for ORB too.
+
+        It has a second network for points without scale or orientation.
+        """
+        folder = Path(str(files("evergraph.apps.matching")))
+        tool, other = (cls.load(folder / f"{name}.safetensors") for name in ("fgn", "fgn_bare"))
+        return replace(tool, bare=other.network, detector=detector, points=points)
 
     # -- matching ---------------------------------------------------------------------------
 
@@ -183,15 +189,19 @@ class Matcher:
         """Match so that the order in which points come changes nothing, not even a rounding."""
         order0, order1 = canonical_order(first), canonical_order(second)
         first, second = first.take(order0), second.take(order1)
-        bare = min(len(first), len(second)) > 0 and unknown(first) and unknown(second)
-        graph = propose(*(with_frames(first, second) if bare else (first, second)), self.proposal)
-        likely = score(self.network, graph)
+        graph, network = self._propose(first, second)
+        likely = score(network, graph)
         found = decide(graph, likely, self.threshold)
         if len(one_to_one(graph.first, graph.second, likely, CERTAIN)) < self.certain:
             found = found.strongest(0)
-        if bare:
+        if any(missing(first, second)):
             found = at_least_mutual(first, second, found)
         return sorted_matches(order0[found.first], order1[found.second], found.confidence)
+
+    def _propose(self, first: ImageFeatures, second: ImageFeatures) -> tuple[CandidateGraph, FGN]:
+        """The candidates of two images, and the network that scores points like these."""
+        network = self.bare if any(missing(first, second)) else None
+        return propose(*with_frames(first, second), self.proposal), network or self.network
 
     # -- learning ---------------------------------------------------------------------------
 
@@ -202,16 +212,16 @@ class Matcher:
         nothing, they come from a robust estimate of the geometry from the matches of now; where
         that fails, nothing is learned.
         """
-        graph = propose(pair.first, pair.second, self.proposal)
+        graph, network = self._propose(pair.first, pair.second)
         if not len(graph):
             return 0
         if pair.truth.judged.any():
             labels = pair.labels(graph.first, graph.second)
         else:
-            labels = verified_labels(pair, graph, score(self.network, graph))
+            labels = verified_labels(pair, graph, score(network, graph))
         known = int((labels >= 0).sum())
         if known:
-            self.learner = self.learner or replay_learner(self.network)
+            self.learner = self.learner or replay_learner(network)
             self.learner.observe(graph_batch(graph, labels))
         return known
 
@@ -266,17 +276,6 @@ def verified_labels(pair: Pair, graph: CandidateGraph, probabilities: Array) -> 
     taken[matches.second[kept]] = True
     true = partner[graph.first] == graph.second
     rival = (partner[graph.first] >= 0) | taken[graph.second]
-    far = epipolar_distance(pair, graph, found.model) > WRONG
+    ends = pair.first.keypoints[graph.first], pair.second.keypoints[graph.second]
+    far = epipolar_distance(*ends, found.model) > WRONG
     return np.where(true, 1, np.where(rival | far, 0, unknown))
-
-
-def epipolar_distance(pair: Pair, graph: CandidateGraph, fundamental: Array) -> Array:
-    """Larger distance of candidates `(E,)` from the epipolar lines in both images, in pixels."""
-    ones = np.ones((len(graph), 1))
-    points0 = np.concatenate([pair.first.keypoints[graph.first], ones], 1)
-    points1 = np.concatenate([pair.second.keypoints[graph.second], ones], 1)
-    line1, line0 = points0 @ fundamental.T, points1 @ fundamental
-    off = np.abs((points1 * line1).sum(1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        distances = [off / np.hypot(line[:, 0], line[:, 1]) for line in (line0, line1)]
-    return np.asarray(np.nan_to_num(np.maximum(*distances), nan=np.inf))

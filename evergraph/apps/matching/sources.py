@@ -1,9 +1,9 @@
-"""Where pairs come from: bundled photographs, HPatches, Oxford, TartanAir, plain images."""
+"""Where pairs come from: bundled photographs, HPatches, Oxford, TartanAir, pair lists, images."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from evergraph.extras import require
 cv2 = require("cv2", "matching")
 
 Array = NDArray[Any]
-Layout = Literal["hpatches", "oxford", "tartanair", "images"]
+Layout = Literal["hpatches", "oxford", "tartanair", "list", "images"]
 PLANAR: dict[Layout, tuple[str, str]] = {
     "hpatches": ("H_1_{}", "{}"),
     "oxford": ("H1to{}p", "img{}"),
@@ -32,6 +32,7 @@ TRUTH: dict[Layout, str] = {
     "hpatches": "the homographies H_1_k of HPatches",
     "oxford": "the homographies H1tokp of Oxford's affine sets",
     "tartanair": "depth and poses of TartanAir",
+    "list": "the relative poses of a list of pairs: epipolar lines, no true points",
     "images": "random homographies, since the folder holds plain images",
 }
 """Where the truth of each layout comes from."""
@@ -128,14 +129,77 @@ def read_homography(path: Path) -> Array:
     return np.asarray(values.reshape(3, 3))
 
 
-def _read_scaled(scene: Path, name: str, short_side: int) -> tuple[Image, Array]:
-    """An image scaled down, and the scaling as a homography."""
-    paths = [scene / f"{name}{suffix}" for suffix in SUFFIXES]
+def _read_scaled(
+    scene: Path, name: str, short_side: int, whole: bool = False
+) -> tuple[Image, Array]:
+    """An image scaled down, and the scaling as a homography; names have no suffix, or are whole."""
+    paths = [scene / f"{name}{suffix}" for suffix in (("",) if whole else SUFFIXES)]
     image = read_image(next(filter(Path.is_file, paths), paths[0]))
     scale = min(short_side / min(image.shape[:2]), 1.0)
     if scale < 1:
         image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     return image, np.diag([scale, scale, 1.0])
+
+
+# -- lists of pairs with poses, as for MegaDepth and ScanNet ------------------------------------
+
+
+def pair_lists(folder: Path) -> list[Path]:
+    """The text files below a folder whose first line names two images with cameras and a pose."""
+    return [path for path in sorted(folder.rglob("*.txt")) if _posed(_first_line(path)) is not None]
+
+
+def _first_line(path: Path) -> list[str]:
+    with path.open(errors="replace") as file:
+        return next((words for line in file if (words := line[:4000].split())), [])
+
+
+def _posed(words: list[str]) -> tuple[Array, Array, Array] | None:
+    """Both cameras and the motion of a line; None if it is no line of a pair list.
+
+    `name0 name1 K0 K1 R t` with 9, 9, 9 and 3 numbers (glue-factory), or
+    `name0 name1 rotation0 rotation1 K0 K1 T` with a motion of 16 numbers (SuperGlue).
+    """
+    motion = np.eye(4)
+    try:
+        values = np.array([float(word) for word in words[2:]])
+    except ValueError:
+        return None
+    if len(values) == 36 and not values[:2].any():
+        values, motion = values[2:], values[20:].reshape(4, 4)
+    elif len(values) == 30:
+        motion[:3] = np.c_[values[18:27].reshape(3, 3), values[27:]]
+    else:
+        return None
+    found = values[:9].reshape(3, 3), values[9:18].reshape(3, 3), motion
+    sound = all(np.isfinite(part).all() and np.linalg.det(part) for part in found)
+    return found if sound else None
+
+
+def listed_pairs(
+    path: Path, short_side: int = 480, points: int = 512, detector: Detector = "sift"
+) -> Iterator[Pair]:
+    """The pairs of a list, with cameras and motion; images are beside it, scaled down."""
+    with path.open() as file:
+        for number, line in enumerate(file, start=1):
+            if not (words := line.split()):
+                continue
+            posed = _posed(words)
+            if posed is None:
+                raise ValueError(
+                    f"line {number} of {path} must be name0 name1 K0 K1 R t (32 words) or name0 "
+                    f"name1 0 0 K0 K1 T (38 words) with invertible K and T, got "
+                    f"{len(words)} words; "
+                    "images that have to be turned first are not supported"
+                )
+            sides, cameras = [], []
+            for name, camera in zip(words[:2], posed[:2], strict=True):
+                image, scale = _read_scaled(path.parent, name, short_side, whole=True)
+                sides.append((detect(image, detector, points), image.shape[1::-1]))
+                cameras.append(scale @ camera)
+            (first, size), (second, _) = sides
+            pair = unknown_pair(first, second, size, f"{path.name}:{number}")
+            yield replace(pair, motion=posed[2], cameras=(cameras[0], cameras[1]))
 
 
 # -- folders of any layout ----------------------------------------------------------------------
@@ -150,7 +214,7 @@ def layout_of(folder: Path) -> Layout:
             return layout
     if next(folder.rglob("pose_left.txt"), None) is not None:
         return "tartanair"
-    return "images"
+    return "list" if pair_lists(folder) else "images"
 
 
 def judged_pairs(
@@ -167,6 +231,10 @@ def judged_pairs(
     elif layout == "tartanair":
         found = chain.from_iterable(
             sequence_pairs(one, apart, 640, points, detector) for one in sequences(folder)
+        )
+    elif layout == "list":
+        found = chain.from_iterable(
+            listed_pairs(one, 480, points, detector) for one in pair_lists(folder)
         )
     else:
         images = [read_image(path) for path in list_images(folder)]

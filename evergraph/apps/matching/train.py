@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from evergraph.apps.matching.arrangements import (
 )
 from evergraph.apps.matching.candidates import Proposal, propose
 from evergraph.apps.matching.evaluate import evaluate
+from evergraph.apps.matching.frames import with_frames, without
 from evergraph.apps.matching.homography import Views, album_pairs
-from evergraph.apps.matching.images import list_images, read_image
+from evergraph.apps.matching.images import Image, list_images, read_image
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import layout_of, photograph, split
 from evergraph.apps.matching.tartanair import sequence_pairs, sequences
@@ -31,10 +33,15 @@ from evergraph.learn.learner import Learner
 from evergraph.learn.methods import Finetune
 from evergraph.learn.tasks import Task
 from evergraph.learn.training import Training
+from evergraph.nn.fgn import FGN
 from evergraph.stream.batch import Batch, concatenate
 from evergraph.stream.schedule import shuffled
 
 Report = Callable[[int], None]
+
+
+def _quiet(step: int) -> None:
+    """Report nothing."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +63,14 @@ class Fit:
         return Training("adam", self.lr, steps=1, cycle=self.steps * self.cycle)
 
 
+GENTLE = Fit(steps=150, lr=1e-3)
+"""For networks that know something already."""
+
+
 def examples(pairs: Sequence[Pair], proposal: Proposal = Proposal()) -> list[Batch]:  # noqa: B008
     """The labeled candidate graphs of pairs; those without any label are left out."""
-    graphs = ((pair, propose(pair.first, pair.second, proposal)) for pair in pairs)
+    framed = ((pair, with_frames(pair.first, pair.second)) for pair in pairs)
+    graphs = ((pair, propose(*sides, proposal)) for pair, sides in framed)
     labeled = ((graph, pair.labels(graph.first, graph.second)) for pair, graph in graphs)
     return [graph_batch(graph, labels) for graph, labels in labeled if (labels >= 0).any()]
 
@@ -69,7 +81,7 @@ def fit(
     how: Fit = Fit(),  # noqa: B008
     seed: int = 0,
     task: Task | None = None,
-    report: Report = lambda step: None,
+    report: Report = _quiet,
 ) -> None:
     """Train a network in place with the package's learner; on candidates if no task is given."""
     if not data:
@@ -92,21 +104,44 @@ def train_on(
     how: Fit,
     views: Views,
     seed: int,
-    report: Report = lambda step: None,
+    report: Report = _quiet,
+    adapted: FGN | None = None,
     **changes: Any,
 ) -> tuple[Matcher, dict[str, Any]]:
-    """A matcher from labeled candidates, and its F1 on other pairs; changes are the network's."""
+    """A matcher from labeled candidates, and its F1 on other pairs; changes are the network's.
+
+    With a network to adapt, see `adapt`.
+    """
     start = time.process_time()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        network = candidate_network(kind, **changes)
-    fit(network, data, how, seed, report=report)
+    if adapted is None:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            network = candidate_network(kind, **changes)
+        fit(network, data, how, seed, report=report)
+    else:
+        network = adapt(adapted, data, how, seed, report)
     tool = Matcher(kind, network=network, detector=views.detector, points=2 * views.points)
     return tool, {
         "validation_f1": evaluate(valid, tool.match_pair)["f1"],
         "train_seconds": time.process_time() - start,
         "parameters": sum(p.numel() for p in network.parameters()),
     }
+
+
+def adapt(
+    start: FGN, data: Sequence[Batch], how: Fit = GENTLE, seed: int = 0, report: Report = _quiet
+) -> FGN:
+    """A network trained on from where another is; its weights are the mean of both.
+
+    Half way, it keeps what the first knows of other points (Wortsman et al., CVPR 2022), which
+    stays as it is.
+    """
+    network = deepcopy(start)
+    fit(network, data, how, seed, report=report)
+    with torch.no_grad():
+        for own, other in zip(network.parameters(), start.parameters(), strict=True):
+            own.lerp_(other, 0.5)
+    return network
 
 
 def train(
@@ -116,17 +151,25 @@ def train(
     how: Fit = Fit(),  # noqa: B008
     views: Views = Views(),  # noqa: B008
     seed: int = 0,
-    report: Report = lambda step: None,
+    report: Report = _quiet,
+    bare: Matcher | None = None,
 ) -> tuple[Matcher, dict[str, Any]]:
-    """Train on a folder, or on the bundled pictures of a seed's split if there is none."""
+    """Train on a folder, or on the bundled pictures of a seed's split if there is none.
+
+    `bare` is a matcher that is adapted to points without scale or orientation (`bare_pairs`).
+    """
     start = time.process_time()
     if folder is not None and layout_of(folder) == "tartanair":
         learn, valid, names = _frames(folder, count, views, seed)
+        if bare is not None:
+            learn, valid = dropped(learn, seed), dropped(valid, seed)
     else:
-        learn, valid, names = _pictures(folder, count, views, seed)
+        learn, valid, names = _pictures(folder, count, views, seed, bare is not None)
     data = examples(learn)
     making = time.process_time() - start
-    tool, found = train_on(kind, data, valid, how, views, seed, report)
+    network = None if bare is None else bare.network
+    kind = kind if bare is None else bare.kind
+    tool, found = train_on(kind, data, valid, how, views, seed, report, network)
     found["train_seconds"] += making
     return tool, {**found, "kind": kind, "seed": seed, "pairs": len(data), "images": names}
 
@@ -135,7 +178,28 @@ Data = tuple[list[Pair], list[Pair], list[str]]
 """Pairs to learn from, pairs to choose with, and the names of what is learned from."""
 
 
-def _pictures(folder: Path | None, count: int, views: Views, seed: int) -> Data:
+def dropped(pairs: Sequence[Pair], seed: int) -> list[Pair]:
+    """The same pairs without scales, without orientations (a quarter each), or without both."""
+    cases = ((True, True), (True, False), (False, True), (True, True))
+    drawn = np.random.default_rng(seed).integers(len(cases), size=len(pairs))
+    return [
+        replace(pair, first=without(pair.first, *cases[n]), second=without(pair.second, *cases[n]))
+        for pair, n in zip(pairs, drawn.tolist(), strict=True)
+    ]
+
+
+def bare_pairs(images: Sequence[Image], count: int, seed: int, views: Views) -> list[Pair]:
+    """Pairs of points without scale or orientation.
+
+    In half of them what SIFT knows is dropped at random; the others have corners, whose
+    descriptors are upright, so that these views are turned by a third of the angle at the most.
+    """
+    upright = replace(views, detector="corners", angle=views.angle / 3)
+    found = dropped(album_pairs(images, count - count // 2, seed, views), seed)
+    return found + album_pairs(images, max(count // 2, 1), seed, upright)
+
+
+def _pictures(folder: Path | None, count: int, views: Views, seed: int, bare: bool) -> Data:
     """Homographies of the images of a folder, or of the bundled ones."""
     if folder is None:
         chosen = split(seed)
@@ -146,8 +210,9 @@ def _pictures(folder: Path | None, count: int, views: Views, seed: int) -> Data:
         held = max(len(paths) // 5, 1) if len(paths) > 1 else 0
         parts = [[read_image(p) for p in part] for part in (paths[held:], paths[:held] or paths)]
         names = [path.name for path in paths[held:]]
-    learn = album_pairs(parts[0], count, 10 * seed, views)
-    return learn, album_pairs(parts[1], max(count // 10, 1), 10 * seed + 1, views), names
+    make = bare_pairs if bare else album_pairs
+    learn = make(parts[0], count, 10 * seed, views)
+    return learn, make(parts[1], max(count // 10, 1), 10 * seed + 1, views), names
 
 
 def _frames(folder: Path, count: int, views: Views, seed: int) -> Data:

@@ -71,6 +71,7 @@ class Pair:
         size: width and height of the first image in pixels.
         homography: `(3, 3)`, first to second, if there is one.
         motion: `(4, 4)`, first camera to second (x right, y down, z forward), if known.
+        cameras: intrinsic matrices of both, `(3, 3)`; by default TartanAir's, of this size.
         name: source of the pair.
     """
 
@@ -80,7 +81,15 @@ class Pair:
     size: tuple[int, int]
     homography: Array | None = None
     motion: Array | None = None
+    cameras: tuple[Array, Array] | None = None
     name: str = ""
+
+    @property
+    def intrinsics(self) -> tuple[Array, Array]:
+        """The cameras; TartanAir's have a focal length of half the width."""
+        width, height = self.size
+        camera = np.array([[width / 2, 0, width / 2], [0, width / 2, height / 2], [0, 0, 1]])
+        return self.cameras or (camera, camera)
 
     def error(self, first: Array, second: Array) -> Array:
         """Reprojection error of matches in the second image, in pixels."""

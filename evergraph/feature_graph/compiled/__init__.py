@@ -5,6 +5,8 @@ from pathlib import Path
 
 from numba import njit
 
+from evergraph.feature_graph.compiled.kept import keep
+
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
@@ -28,9 +30,7 @@ def loop(function, fastmath=FAST):
     compiled it and another one in those that find it on disk, and their last bits differ.
     """
     options = {"nogil": True, "cache": True, "error_model": "numpy", "forceinline": True}
-    made = njit(fastmath=fastmath, **options)(function)
-    made._cache._cache_file._source_stamp = _SOURCES
-    return made
+    return keep(njit(fastmath=fastmath, **options)(function), _SOURCES)
 
 
 def exact_loop(function):

@@ -76,7 +76,7 @@ def forward(graph, layers, masks, scaling, weight, bias, settings, centered):
             p = kept[kept.shape[0] - up.shape[0] :]
     logits, column = base_logits(weight, bias, moments[-1, 0], centered, width.shape[0])
     z, last = np.empty((longest(begin), lanes), p.dtype), len(layers) - 1
-    narrow = masks.shape[0] > 0 and small(weight)
+    narrow = masks.shape[0] > 0 and small(weight, up.shape[0])
     by_rows = by_channels(weight, lanes) if narrow else z
     for b in range(width.shape[0]):
         r0, r1 = begin[b], begin[b + 1]
@@ -100,7 +100,7 @@ def backward(graph, layers, masks, scaling, weight, rows, moments, first, column
     centered, sparse = head
     gp = np.zeros_like(p)
     g_absent, present = np.zeros(lanes, p.dtype), np.empty(0, np.int64)
-    if last > 0 and masks.shape[0] and not sparse and small(weight):
+    if last > 0 and masks.shape[0] and not sparse and small(weight, up.shape[0]):
         found, g_weight, g_bias = last_backward(
             p, moments[last], masks, last, scaling, graph.feature, graph.ptr, weight, column, g,
             centered, count, training, gp,

@@ -20,6 +20,7 @@ from evergraph.feature_graph.compiled.vector import (
 )
 
 SMALL = 8192  # rows of the classifier, one for each feature and output, that stay in the cache
+SEVERAL = 2  # nodes for each feature
 AHEAD = 16  # nodes between one that is worked on and one that is fetched into the cache
 
 
@@ -47,10 +48,14 @@ def base_logits(weight, bias, absent, centered, items):
 
 
 @loop
-def small(weight):
-    """Whether the classifier is read by rows of channels: few outputs, all of it in the cache."""
+def small(weight, nodes):
+    """Whether the classifier is read by rows of channels: few outputs, all of it in the cache.
+
+    Or so many nodes that making those rows, one pass over all features, costs less than it saves.
+    """
     num_features, channels, outputs = weight.shape
-    return outputs <= channels and num_features * outputs <= SMALL
+    fits = num_features * outputs <= SMALL or nodes >= SEVERAL * num_features
+    return outputs <= channels and fits
 
 
 @loop

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from evergraph.checks import check_positive
+from evergraph.checks import check_one_of, check_positive
 from evergraph.feature_graph.fixed_point import ONE, Rows
-from evergraph.feature_graph.kernel import Planes, Similarity, planes
+from evergraph.feature_graph.kernel import Hops, Planes, Similarity, planes
 from evergraph.graph.neighbors import Neighbors
 from evergraph.learn.checkpoint import whole
-from evergraph.learn.dual import Stored, mixtures, solve, tried
+from evergraph.learn.dual import HOPS, Stored, mixtures, solve, tried
 from evergraph.learn.learner import Learner, Method, Predictor
 from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch
@@ -54,6 +54,8 @@ class Kernel(Method):
         products: whether products of x and the means, the feature graph itself, may be chosen.
         roots: whether the signed roots of the means may be chosen.
         raised: whether `exp(2 (k - 1))` of a kernel k may be chosen in its place.
+        together: whether x and the rooted means added up may be chosen.
+        reads: `all` hops, the `first` or the `last` alone; by default that is chosen too.
 
     Example:
         >>> from evergraph import FGN, Kernel, Learner, node_continuum
@@ -70,6 +72,8 @@ class Kernel(Method):
     products: bool = True
     roots: bool = True
     raised: bool = True
+    together: bool = True
+    reads: Hops | None = None
     lazy: ClassVar[bool] = True  # a prediction after learning has to solve first
     labels_only: ClassVar[bool] = True
     trains: ClassVar[bool] = False
@@ -81,6 +85,8 @@ class Kernel(Method):
     def __post_init__(self) -> None:
         """Reject a capacity for nothing."""
         check_positive(capacity=self.capacity)
+        if self.reads is not None:
+            check_one_of("reads", self.reads, HOPS)
 
     def check(self, learner: Learner, batch: Batch) -> None:
         """Refuse items that are linked to each other."""
@@ -128,8 +134,10 @@ class Kernel(Method):
         place = {label: number for number, label in enumerate(learner.classes)}
         known = np.array([place[label] for label in target.tolist()], dtype=np.int64)
         stored = Stored(Similarity(kept, kept), known, count, times)
-        allowed = self.products, self.roots, self.raised, len(kept.means) > 1
-        every = tried(stored, mixtures(*allowed))
+        allowed = mixtures(
+            self.products, self.roots, self.raised, self.together, self._hops(len(kept.means))
+        )
+        every = tried(stored, allowed)
         solved = solve(stored, min(every, key=lambda choice: choice.loss))
 
         def predict(batch: Batch) -> Tensor:
@@ -137,6 +145,12 @@ class Kernel(Method):
             return torch.from_numpy(solved(Similarity(found, kept)))
 
         return predict
+
+    def _hops(self, planes: int) -> tuple[Hops, ...]:
+        """The hops that may be chosen; those of a single plane are all the same."""
+        if self.reads is not None:
+            return (self.reads,)
+        return HOPS if planes > 1 else HOPS[:1]
 
     def _items(self, learner: Learner, batch: Batch) -> list[tuple[bytes, Item]]:
         """The items of a batch, and a hash of each: a fixed random order of all there can be."""

@@ -15,7 +15,7 @@ import pytest
 import torch
 from matching_pairs import easy_pair, random_features, texture
 
-from evergraph.apps.matching import evaluate as baselines
+from evergraph.apps.matching import baselines
 from evergraph.apps.matching.arrangements import (
     KINDS,
     SHAPE,
@@ -403,7 +403,7 @@ def test_twins_are_told_apart_by_their_descriptors():
     assert (order[canonical_order(twins.take(order))] == canonical_order(twins)).all()
 
 
-@pytest.mark.parametrize("detector", ["sift", "orb"])
+@pytest.mark.parametrize("detector", ["sift", "orb", "corners"])
 def test_an_image_matches_itself(detector):
     found = Matcher.pretrained(detector, points=80).match(texture(), texture())
     assert len(found.matches) > 30
@@ -583,7 +583,7 @@ def test_settings_that_cannot_be():
         matcher(threshold=2)
     with pytest.raises(ValueError, match="candidates must be at least 1, got 0"):
         Proposal(candidates=0)
-    with pytest.raises(ValueError, match="detector must be sift or orb, got 'surf'"):
+    with pytest.raises(ValueError, match="detector must be sift, orb or corners, got 'surf'"):
         detect(texture(), "surf")
     with pytest.raises(ValueError, match="points must be at least 1, got 0"):
         detect(texture(), points=0)
@@ -618,6 +618,26 @@ def test_every_baseline_finds_an_easy_pair(name):
     pair = easy_pair(120)
     assert evaluate([pair], baselines.settled()[name])["f1"] > 0.5
     assert len(baselines.settled()[name](easy_pair(0))) == 0
+
+
+def test_lightglue_is_a_row_where_its_weights_are(tmp_path, monkeypatch):
+    kornia = pytest.importorskip("kornia.feature")
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    assert "LightGlue" not in baselines.settled()
+    path = baselines.lightglue_weights()
+    assert path.is_relative_to(tmp_path)
+    path.parent.mkdir(parents=True)
+    fresh = kornia.LightGlue(None, input_dim=128, add_scale_ori=True)
+    torch.save({k: v for k, v in fresh.state_dict().items() if "threshold" not in k}, path)
+    method = baselines.settled()["LightGlue"]
+    assert "LightGlue" not in baselines.settled("orb")
+    side = random_features(40, 128)
+    pair = replace(easy_pair(40), first=side, second=side)
+    found = method(pair)  # with weights that know nothing
+    assert len(found) <= 40
+    assert len(set(found.second.tolist())) == len(found)
+    none = side.take(np.arange(0))
+    assert len(method(replace(pair, first=none))) == 0
 
 
 def test_judgment_of_known_matches():

@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 from matching_pairs import easy_pair, random_features, texture
 
-from evergraph.apps.matching.evaluate import evaluate, ratio_test
+from evergraph.apps.matching.arrangements import candidate_network
+from evergraph.apps.matching.baselines import ratio_test
+from evergraph.apps.matching.evaluate import evaluate
 from evergraph.apps.matching.features import ImageFeatures, detect, features
-from evergraph.apps.matching.frames import at_least_mutual, mutual, unknown, with_frames
+from evergraph.apps.matching.frames import at_least_mutual, missing, mutual, with_frames, without
 from evergraph.apps.matching.homography import Views, pairs
 from evergraph.apps.matching.matcher import Matcher
-from evergraph.apps.matching.truth import homography_pair, sorted_matches, unknown_pair
-from evergraph.apps.matching.verify import verify
+from evergraph.apps.matching.train import bare_pairs
+from evergraph.apps.matching.truth import homography_pair, sorted_matches, unknown_pair, warp
+from evergraph.apps.matching.verify import refined_homography, verify
 
 
 def bare(side):
@@ -43,12 +46,25 @@ def turned(angle, scale, points=120, noise=0.3):
 @pytest.mark.parametrize(("angle", "scale"), [(0.0, 1.0), (2.0, 1.0), (-1.2, 1.8), (3.1, 0.6)])
 def test_scale_and_rotation_are_found(angle, scale):
     pair = turned(angle, scale)
-    assert unknown(pair.first)
+    assert missing(pair.first, pair.second) == (True, True)
     first, second = with_frames(pair.first, pair.second)
-    assert first is pair.first
+    assert first.scales.tolist() == pair.first.scales.tolist()
     assert np.allclose(second.scales, scale, rtol=0.05)
     off = np.angle(np.exp(1j * (second.orientations - angle)))
     assert np.abs(off).max() < 0.05
+
+
+@pytest.mark.parametrize("lost", [(True, False), (False, True)])
+def test_what_is_known_is_kept(lost):
+    pair = easy_pair(60)  # turned by 0.3, 1.2 times as large
+    sides = without(pair.first, *lost), without(pair.second, *lost)
+    assert missing(*sides) == lost
+    assert missing(sides[0], pair.second) == lost  # one image is enough
+    _, second = with_frames(sides[0], pair.second)
+    known, found = ("orientations", "scales") if lost[0] else ("scales", "orientations")
+    assert getattr(second, known).tolist() == getattr(pair.second, known).tolist()
+    assert np.allclose(getattr(second, found), 1.2 if lost[0] else 0.3, atol=0.1)
+    assert with_frames(pair.first, pair.second) == (pair.first, pair.second)
 
 
 def test_turned_points_without_frames_are_matched(tool):
@@ -66,6 +82,45 @@ def test_better_than_mutual_neighbors_on_views_of_a_picture(tool):
     assert found["f1"] > plain["f1"]
 
 
+def test_points_without_frames_have_a_network_of_their_own(tool):
+    other = replace(tool, bare=None)
+    assert any(
+        bool((a != b).any())
+        for a, b in zip(tool.bare.parameters(), tool.network.parameters(), strict=True)
+    )
+    pair = easy_pair(60, noise=0.9)
+    same = tool.match_pair(pair), other.match_pair(pair)
+    assert same[0].confidence.tolist() == same[1].confidence.tolist()
+    pair = without_frames(pair)
+    own = tool.match_pair(pair), other.match_pair(pair)
+    assert own[0].confidence.tolist() != own[1].confidence.tolist()
+    before = [part.clone() for part in tool.network.parameters()]
+    taught = replace(tool, bare=candidate_network(), learner=None)
+    assert taught.learn(pair) > 0
+    assert taught.learner.model is taught.bare
+    assert all(bool((a == b).all()) for a, b in zip(before, tool.network.parameters(), strict=True))
+
+
+def test_corners_have_neither_scale_nor_orientation(tool):
+    picture = texture(200, 3)
+    moved = np.roll(picture, (5, 9), (0, 1))
+    first, second = (detect(image, "corners", 150) for image in (picture, moved))
+    assert missing(first, second) == (True, True)
+    assert len(first) > 100
+    shift = np.array([[1.0, 0, 9], [0, 1, 5], [0, 0, 1]])
+    pair = homography_pair(first, second, shift, (200, 200))
+    assert evaluate([pair], tool.match_pair)["f1"] > 0.9
+
+
+def test_half_of_the_pairs_without_frames_are_corners():
+    made = bare_pairs([texture(300, 5)], 12, 0, Views(points=96, matches=4))
+    assert len(made) == 12
+    lost = [missing(pair.first, pair.second) for pair in made]
+    assert all(any(one) for one in lost)
+    assert set(lost[:6]) > {(True, True)}  # of SIFT, something may be known
+    assert set(lost[6:]) == {(True, True)}
+
+
 def test_mutual_neighbors_are_the_fallback():
     pair = turned(0.0, 1.0, noise=0.05)
     plain = mutual(pair.first, pair.second)
@@ -81,9 +136,11 @@ def test_mutual_neighbors_are_the_fallback():
 
 def test_too_few_points_stay_as_they_are():
     first, second = bare(random_features(5)), bare(random_features(5, seed=1))
-    assert with_frames(first, second) == (first, second)
     one_place = features(np.zeros((20, 2)), np.eye(20))
-    assert with_frames(one_place, one_place) == (one_place, one_place)
+    for sides in ((first, second), (one_place, one_place)):
+        for made, side in zip(with_frames(*sides), sides, strict=True):
+            assert made.scales.tolist() == side.scales.tolist()
+            assert made.orientations.tolist() == side.orientations.tolist()
 
 
 def test_the_order_of_points_without_frames_does_not_matter(tool):
@@ -101,15 +158,13 @@ def test_the_order_of_points_without_frames_does_not_matter(tool):
 def test_unrelated_pictures_have_no_matches(tool, frames):
     sides: list[ImageFeatures] = [detect(texture(240, seed), points=200) for seed in range(8)]
     sides = sides if frames else [bare(side) for side in sides]
-    counts = [
-        len(tool.match_pair(unknown_pair(a, b, (240, 240))))
-        for i, a in enumerate(sides)
-        for b in sides[i + 1 :]
+    strangers = [
+        unknown_pair(a, b, (240, 240)) for i, a in enumerate(sides) for b in sides[i + 1 :]
     ]
-    assert np.median(counts) == 0
+    assert np.median([len(tool.match_pair(pair)) for pair in strangers]) == 0
     assert len(tool.match_pair(unknown_pair(sides[0], sides[0], (240, 240)))) > 100
     always = replace(tool, certain=0)
-    assert len(always.match_pair(unknown_pair(sides[0], sides[1], (240, 240)))) > 0
+    assert sum(len(always.match_pair(pair)) for pair in strangers) > 0
 
 
 def test_certain_must_not_be_negative():
@@ -159,6 +214,29 @@ def test_noise_and_too_few_points_are_no_error(model):
             assert (found.model is None) == (not found.inliers.any())
     with pytest.raises(ValueError, match="needs the intrinsics"):
         verify(*rng.uniform(0, 9, (2, 9, 2)), "essential")
+
+
+def test_a_homography_is_refined_by_all_matches():
+    rng = np.random.default_rng(0)
+    true = np.array([[1.1, 0.1, 5], [-0.05, 0.95, 9], [2e-4, 1e-4, 1]])
+    points = rng.uniform(0, 300, (200, 2))
+    there = warp(points, true) + rng.normal(0, 0.5, (200, 2))
+    there[:60] += rng.uniform(10, 80, (60, 2))
+    rough = true @ np.array([[1, 0, 1.5], [0, 1, -1.5], [0, 0, 1]])
+    off = [
+        np.abs(warp(points, found) - warp(points, true)).mean()
+        for found in (rough, refined_homography(rough, points, there))
+    ]
+    assert off[1] < 0.1 < 1 < off[0]
+    exact = refined_homography(true, points[60:], warp(points[60:], true))
+    assert np.abs(exact - true).max() < 1e-6
+    singular = np.zeros((3, 3))
+    assert refined_homography(singular, points, there) is singular
+    # the sign and the size of a homography are not known
+    other = refined_homography(-7 * rough, points, there)
+    assert np.abs(warp(points, other) - warp(points, true)).mean() == pytest.approx(
+        off[1], rel=0.01
+    )
 
 
 def test_easy_pairs_agree_with_a_homography(tool):

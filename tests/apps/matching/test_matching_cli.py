@@ -157,7 +157,7 @@ def test_pair_takes_all_kinds_of_images(kind, images, tmp_path):
         (("train", "nowhere"), "expected a folder"),
         (("evaluate", "nowhere"), "expected a folder"),
         (("pair", "a", "b", "--matcher", "none"), "no matcher at none"),
-        (("pair", "a", "b", "--detector", "surf"), "detector must be sift or orb"),
+        (("pair", "a", "b", "--detector", "surf"), "detector must be sift, orb or corners"),
         (("pair", "a", "b", "--threshold", "3"), "threshold must lie in 0..1"),
         (("pair", "a", "b", "--verify", "affine"), "verify must be one of"),
         (("pair", "a", "b", "--verify", "essential"), "needs --intrinsics"),
@@ -277,7 +277,15 @@ def test_bench_prints_json_and_nothing_else():
     (row,) = json.loads(shown.stdout)["rows"]
     assert row["points"] == 256
     assert row["match_ms"] > 0
-    known = ("candidates", "graph_ms", "opencv_ms", "match_cpu_ms", "graph_cpu_ms")
+    known = (
+        "bare_ms",
+        "bare_cpu_ms",
+        "candidates",
+        "graph_ms",
+        "opencv_ms",
+        "match_cpu_ms",
+        "graph_cpu_ms",
+    )
     ratios = ("opencv_cpu_ms", "fgn_us_per_item", "gcn_us_per_item", "fgn_to_gcn")
     assert set(row) == {"points", "match_ms", "match_to_opencv", *known, *ratios}
 

@@ -1,6 +1,7 @@
 """Where the truth comes from: homographies, depth and poses, disparity, rendered scenes."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -9,10 +10,20 @@ import pytest
 from matching_pairs import easy_pair, random_features, texture
 
 from evergraph.apps.matching import sources, tartanair
-from evergraph.apps.matching.homography import Views, album_pairs, pairs, photometric
+from evergraph.apps.matching.baselines import nearest_neighbor, oracle
+from evergraph.apps.matching.evaluate import evaluate, judge, summarize
+from evergraph.apps.matching.homography import (
+    Views,
+    album_pairs,
+    pairs,
+    photometric,
+    turned_view,
+)
+from evergraph.apps.matching.matcher import Matcher
 from evergraph.apps.matching.sources import judged_pairs, layout_of, video_pairs
 from evergraph.apps.matching.truth import homography_pair, warp
 from experiments import matching_scenes as render
+from experiments import matching_stereo as stereo
 
 SMALL = Views(size=(96, 72), points=40, difficulty=0.3, noise=0.2, matches=4)
 
@@ -97,6 +108,35 @@ def test_pairs_of_photographs_follow_their_homography():
         assert pair.labels(rows, true[rows]).tolist() == [1] * len(rows)
     again = next(iter(pairs([texture(200, 5)], 3, seed=0, views=SMALL)))
     assert (again.first.keypoints == made[0].first.keypoints).all()
+
+
+def test_a_turned_view_is_the_plain_camera():
+    size, tilt, axis, turn, zoom = (320, 240), 35.0, 20.0, 70.0, 1.5
+    focal, middle = 320.0, np.array([160.0, 120.0])
+    camera = np.array([np.cos(np.deg2rad(axis)), np.sin(np.deg2rad(axis)), 0])
+    lean = cv2.Rodrigues(np.deg2rad(tilt) * camera)[0]
+    roll = cv2.Rodrigues(np.array([0, 0, np.deg2rad(turn)]))[0]
+    found = turned_view(size, tilt, axis, turn, zoom)
+    for point in ([160.0, 120], [20, 30], [300, 200]):
+        place = np.append((np.array(point) - middle) / focal, 0)  # on the plane, about its middle
+        there = roll @ lean @ place + [0, 0, 1 / zoom]
+        true = middle + focal * there[:2] / there[2]
+        assert warp(np.array([point]), found)[0] == pytest.approx(true)
+
+
+def test_wide_views_follow_their_homography():
+    views = replace(SMALL, size=(160, 120), points=80, noise=0.0, spin=180.0, tilt=30.0)
+    made = list(pairs([texture(300, 2)], 6, 0, views))
+    turns = []
+    for pair in made:
+        rows = np.flatnonzero(pair.true_matches >= 0)
+        assert len(rows) >= 4
+        ends = pair.first.descriptors[rows], pair.second.descriptors[pair.true_matches[rows]]
+        assert np.median((ends[0] * ends[1]).sum(1)) > 0.9  # .77 by chance
+        turns.append(np.angle(pair.homography[0, 0] + 1j * pair.homography[1, 0]))
+    assert np.ptp(turns) > np.pi / 2
+    with pytest.raises(ValueError, match=r"tilt must lie in \[0, 90\) degrees, got 90"):
+        Views(tilt=90)
 
 
 def test_albums_make_many_pairs_of_few_views():
@@ -298,20 +338,68 @@ def test_layouts_with_homographies(layout, image_name, matrix_name, factor, tmp_
         next(sources.planar_pairs(scene, layout=layout))
 
 
+@pytest.mark.parametrize("style", ["glue-factory", "superglue"])
+def test_pair_lists_have_poses_and_no_true_points(style, tmp_path):
+    pictures = [texture(96, seed) for seed in range(3)]
+    frames = render.sequence(render.CATEGORIES["indoor"], pictures, 4, seed=1, width=160)
+    (first, _, pose0), (second, _, pose1) = frames[0], frames[3]
+    for name, image in (("a.png", first), ("b.png", second)):
+        cv2.imwrite(str(tmp_path / name), image)
+    motion = tartanair.OPTICAL @ np.linalg.inv(pose1) @ pose0 @ tartanair.OPTICAL.T
+    camera = np.array([[80.0, 0, 80], [0, 80, 60], [0, 0, 1]]).ravel()
+    pose = [*motion[:3, :3].ravel(), *motion[:3, 3]] if style == "glue-factory" else motion.ravel()
+    turns = [] if style == "glue-factory" else [0, 0]
+    line = " ".join(map(str, ["a.png", "b.png", *turns, *camera, *camera, *pose]))
+    path = tmp_path / "pairs.txt"
+    path.write_text(f"\n{line}\n")
+    assert layout_of(tmp_path) == "list"
+    (pair,) = judged_pairs(tmp_path, 5, points=200)
+    assert pair.name == "pairs.txt:2"
+    assert not pair.truth.judged.any()
+    score = judge(pair, Matcher.pretrained().match_pair(pair), geometry=True)
+    assert score.angle < 10
+    assert score.epipolar > 0.7
+    told = summarize([score])
+    assert "f1" not in told
+    assert told["pairs"] == 1
+    wrong = replace(pair, motion=pair.motion @ np.diag([-1, 1, -1, 1]))
+    assert judge(wrong, Matcher.pretrained().match_pair(wrong), geometry=True).angle > 60
+    (half,) = sources.listed_pairs(path, short_side=60)
+    assert half.cameras[0][0].tolist() == [40, 0, 40]
+    path.write_text(f"{line}\n{line} 3\n")
+    with pytest.raises(ValueError, match=r"line 2 of .* must be name0 name1 K0 K1"):
+        list(sources.listed_pairs(path))
+    path.write_text("notes about a.png and b.png")
+    assert layout_of(tmp_path) == "images"
+
+
+@pytest.mark.parametrize("name", list(render.CATEGORIES))
+def test_points_of_every_category_can_be_matched(name):
+    pictures = [sources.photograph(one) for one in sources.SCENES]
+    pairs = render.rendered_pairs(render.CATEGORIES[name], pictures, 3, 1, 1, 800)
+    shares = [(pair.partners >= 0).mean() for pair in pairs]
+    assert min(shares) > 0.35
+    told = {how: evaluate(pairs, how)["possible_error"] for how in (oracle, nearest_neighbor)}
+    assert told[oracle] < 1.5
+    assert told[oracle] < told[nearest_neighbor] + 1 < 13  # it was 49 to 64 pixels in the dark
+    if name in ("indoor", "outdoor"):
+        assert told[nearest_neighbor] < 4
+
+
 def test_disparity_there_and_back():
     disparity = np.full((20, 50), 7.0)
     disparity[:, 40:] = np.inf
     points = np.array([[20.0, 5.0], [3.0, 5.0], [45.0, 5.0]], np.float32)
-    there, known = render.shift(points, disparity)
+    there, known = stereo.shift(points, disparity)
     assert known.tolist() == [True, False, False]  # one leaves the image, one is unknown
     assert there[0].tolist() == [13, 5]
-    back, known = render.shift_back(there[:1], disparity)
+    back, known = stereo.shift_back(there[:1], disparity)
     assert known.tolist() == [True]
     assert back[0].tolist() == [20, 5]
 
 
 def test_the_motorcycle_has_true_matches():
-    pair = next(iter(render.motorcycle_pairs((128,))))
+    pair = next(iter(stereo.motorcycle_pairs((128,))))
     assert 30 < (pair.true_matches >= 0).sum() < 128
     assert pair.truth.judged.mean() > 0.7
 

@@ -17,11 +17,11 @@ from evergraph.apps.matching.candidates import propose
 from evergraph.apps.matching.evaluate import evaluate
 from evergraph.apps.matching.matcher import (
     Matcher,
-    epipolar_distance,
     verified_labels,
 )
 from evergraph.apps.matching.train import Fit, examples, fit
 from evergraph.apps.matching.truth import unknown_pair
+from evergraph.apps.matching.verify import epipolar_distance
 from evergraph.evaluate.run import run
 from evergraph.feature_graph import feature_adjacency, normalize, propagate, sgnroot
 from evergraph.graph.neighbors import Linked
@@ -196,7 +196,8 @@ def test_epipolar_distance_is_the_plain_loop():
     pair = easy_pair(8)
     graph = propose(pair.first, pair.second)
     matrix = np.random.default_rng(0).normal(size=(3, 3))
-    found = epipolar_distance(pair, graph, matrix)
+    ends = pair.first.keypoints[graph.first], pair.second.keypoints[graph.second]
+    found = epipolar_distance(*ends, matrix)
     for e in range(len(graph)):
         p = np.append(pair.first.keypoints[graph.first[e]], 1)
         q = np.append(pair.second.keypoints[graph.second[e]], 1)
