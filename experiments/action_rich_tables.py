@@ -21,38 +21,32 @@ SHIPPED = "shipped"
 GRAPH = "rich-graph", "rich"  # the pair that the graph's share is told by
 
 
-def people_of(rows: Iterable[Row], method: str) -> dict[str, float]:
-    """The accuracy of each person left out, as a mean over seeds."""
-    found: dict[str, list[float]] = {}
-    for one in rows:
-        if one["table"] == "subjects" and one["method"] == method:
-            for name, accuracy in one["people"].items():
-                found.setdefault(name, []).append(accuracy)
-    return {name: fmean(values) for name, values in found.items()}
-
-
-def runs_of(rows: Iterable[Row], method: str) -> dict[tuple[int, int], float]:
-    """The accuracy of each pair of people and seed."""
+def runs_of(rows: Iterable[Row], method: str) -> dict[tuple[int, int], Row]:
+    """What a method did with each pair of people and seed."""
     return {
-        (one["pair"], one["seed"]): one["accuracy"]
+        (one["pair"], one["seed"]): one
         for one in rows
         if one["table"] == "subjects" and one["method"] == method
     }
 
 
 def differences(rows: Sequence[Row], first: str, second: str) -> dict[str, Any]:
-    """First minus second, paired over people (means of seeds) and over pairs and seeds."""
-    found: dict[str, Any] = {}
-    units: dict[str, tuple[dict[Any, float], dict[Any, float]]] = {
-        "people": (people_of(rows, first), people_of(rows, second)),
-        "runs": (runs_of(rows, first), runs_of(rows, second)),
-    }
-    for name, (mine, theirs) in units.items():
-        both = sorted(set(mine) & set(theirs))
-        if both:
-            one, other = [mine[k] for k in both], [theirs[k] for k in both]
-            better = sum(a > b for a, b in zip(one, other, strict=True))
-            found[name] = {**asdict(paired_difference(one, other)), "better": better}
+    """First minus second on the runs of both, paired over people (means of seeds) and over runs."""
+    mine, theirs = runs_of(rows, first), runs_of(rows, second)
+    both = sorted(set(mine) & set(theirs))
+    if not both:
+        return {}
+    people: dict[str, list[tuple[float, float]]] = {}
+    for run in both:
+        for name, accuracy in mine[run]["people"].items():
+            people.setdefault(name, []).append((accuracy, theirs[run]["people"][name]))
+    means = [tuple(map(fmean, zip(*pairs, strict=True))) for pairs in people.values()]
+    runs = [(mine[run]["accuracy"], theirs[run]["accuracy"]) for run in both]
+    found = {}
+    for name, pairs in (("people", means), ("runs", runs)):
+        one, other = zip(*pairs, strict=True)
+        better = sum(a > b for a, b in pairs)
+        found[name] = {**asdict(paired_difference(one, other)), "better": better}
     return found
 
 
@@ -132,5 +126,5 @@ def _interval(found: Mapping[str, Any] | None) -> str:
     )
 
 
-def _short(settings: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:g}" for name, value in settings.items())
+def _short(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
