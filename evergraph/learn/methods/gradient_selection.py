@@ -46,7 +46,7 @@ class Influence(Replay):
         assert learner.memory is not None
         influence = item_gradients(learner, batch).square().sum(1)
         balanced = not batch.target.is_floating_point()
-        learner.memory.rank(batch, -influence.double().numpy(), balanced)
+        learner.memory.rank(batch, -influence.double().cpu().numpy(), balanced)
 
 
 @dataclass
