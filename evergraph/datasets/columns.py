@@ -28,6 +28,7 @@ SPARSE_VECTOR = frozenset({"index", "value"})
 _SPARSE = pa.struct([("index", pa.list_(pa.int64())), ("value", pa.list_(pa.float64()))])
 _EXACT = 2**53  # integers up to here are floats without rounding
 _NUMBERS = frozenset({int, float, bool})
+_INDICES, _VALUES = frozenset({int}), frozenset({int, float})  # of a sparse vector
 _FEW = "give numbers, texts, booleans, dates, or lists of numbers or texts"
 
 
@@ -195,10 +196,12 @@ def is_usable(value: object) -> bool:
     if isinstance(value, str):
         return _is_utf8(value)
     if isinstance(value, dict):
-        return value.keys() == SPARSE_VECTOR and all(
-            isinstance(value[name], list) and types.issuperset(map(type, value[name]))
-            for name, types in (("index", {int}), ("value", {int, float}))
-        )
+        if value.keys() != SPARSE_VECTOR:
+            return False
+        index, number = value["index"], value["value"]
+        if not (isinstance(index, list) and isinstance(number, list)):
+            return False
+        return _INDICES.issuperset(map(type, index)) and _VALUES.issuperset(map(type, number))
     if isinstance(value, list | tuple):
         return _NUMBERS.issuperset(map(type, value)) or all(
             isinstance(part, bool | int | float) or (isinstance(part, str) and _is_utf8(part))
