@@ -49,7 +49,7 @@ class Writer:
         self._wake = threading.Condition()
         self._closing = self._ended = False
         self._solve: Callable[[], None] | None = None
-        self._next = 0.0  # when the classifier may be prepared again
+        self._looked = 0.0, 0.0  # when the classifier was prepared last, and how long it took
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
             for target, name in ((self._run, "writer"), (self._solver, "solver"))
@@ -124,7 +124,9 @@ class Writer:
             elif unsaved and time.monotonic() - worked > IDLE:
                 unsaved = False
                 self._guarded(self._save)
-            if self._solve is None and time.monotonic() >= self._next:
+            ended, lasted = self._looked
+            pause = (BUSY if self._queue else SHARE) * lasted
+            if self._solve is None and time.monotonic() >= ended + pause:
                 self._guarded(self._look)
         self._guarded(self._save)
         with self._wake:
@@ -136,7 +138,7 @@ class Writer:
         start = time.monotonic()
         made = self._prepare()
         end = time.monotonic()
-        self._next = end + (BUSY if self._queue else SHARE) * (end - start)
+        self._looked = end, end - start
         if made is not None:
             with self._wake:
                 self._solve = made
@@ -173,7 +175,7 @@ class Writer:
         try:
             work()
         except Exception as error:
-            self._next = time.monotonic() + 1.0
+            self._looked = time.monotonic(), 1.0 / SHARE
             self._failed(error)
 
     def _solver(self) -> None:
