@@ -169,7 +169,6 @@ class Server:
         # uvicorn raises the signal again at the end: SIGTERM must not come before all is saved
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with suppress(KeyboardInterrupt), self._opened():
-            gc.collect()
             gc.freeze()  # a full collection takes .2 s, mostly for modules, and all wait for it
             ready()
             self._server.run([self._socket])
