@@ -29,6 +29,7 @@ _SPARSE = pa.struct([("index", pa.list_(pa.int64())), ("value", pa.list_(pa.floa
 _EXACT = 2**53  # integers up to here are floats without rounding
 _NUMBERS = frozenset({int, float, bool})
 _INDICES, _VALUES = frozenset({int}), frozenset({int, float})  # of a sparse vector
+NO_NAME = ("the name of a column must be valid text", "rename it")
 _FEW = "give numbers, texts, booleans, dates, or lists of numbers or texts"
 
 
@@ -121,6 +122,9 @@ def from_columns(columns: Mapping[Any, Any], report: Report, *, file: str = "tab
     made: dict[str, pa.Array] = {}
     for key, values in columns.items():
         name = str(key)
+        if not is_name(name):
+            report.add(file, None, name, name, *NO_NAME)
+            continue
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             report.add(file, None, name, values, "a column must be a sequence", "give a list")
             continue
@@ -152,6 +156,9 @@ def from_rows(
     names: dict[str, None] = {}
     for row in rows:
         names.update(dict.fromkeys(row))
+    for name in [name for name in names if not is_name(name)]:
+        del names[name]
+        report.add(file, None, name, name, *NO_NAME, unit)
     columns = {
         name: column_of(
             [row.get(name) for row in rows], _complaints(report, file, name, places, unit)
@@ -208,6 +215,11 @@ def is_usable(value: object) -> bool:
             for part in value
         )
     return not isinstance(value, bytes | set | frozenset | complex) and not callable(value)
+
+
+def is_name(text: str) -> bool:
+    """Whether a column can have this name."""
+    return text.isascii() or _is_utf8(text)
 
 
 def _is_utf8(text: str) -> bool:

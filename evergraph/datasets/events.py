@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from evergraph.checks import check_one_of, check_positive, shorten
 from evergraph.datasets.blocks import BOM, LONGEST, NOT_UTF8
-from evergraph.datasets.columns import is_usable
+from evergraph.datasets.columns import NO_NAME, is_name, is_usable
 from evergraph.datasets.fields import FieldError, id_of, label_of, time_of, weight_of
 from evergraph.datasets.jsonl_blocks import parse_object
 from evergraph.datasets.report import Report
@@ -290,7 +290,7 @@ def event_of(row: Mapping[str, Any], line: int, complain: Callable[..., None]) -
             elif name == "type":
                 continue
             elif kind == "node":
-                cells[name] = _cell(value)
+                cells[name] = _cell(name, value)
             elif value is not None:
                 allowed = ", ".join(("type", *known))
                 raise FieldError(f"an event of type {kind} has {allowed} only", "leave the key out")
@@ -303,7 +303,9 @@ def event_of(row: Mapping[str, Any], line: int, complain: Callable[..., None]) -
     return Event(kind, line, cells=cells or NOTHING, **fields) if good else None
 
 
-def _cell(value: object) -> object:
+def _cell(name: str, value: object) -> object:
+    if not is_name(name):
+        raise FieldError(*NO_NAME)
     if not is_usable(value):
         rule = "a value must be a number, text, boolean or flat list"
         raise FieldError(rule, "flatten it, or leave it out")
