@@ -207,6 +207,8 @@ def refusal(event: Event, error: ValueError, file: str) -> Problem:
 
 def encode(schema: Schema, nodes: Sequence[Event], report: Report, file: str) -> dict[int, Any]:
     """The features of the events that bring nodes, by the identity of the event."""
+    if not nodes:
+        return {}
     found, lines = Report(), [event.line for event in nodes]
     cells = [event.cells for event in nodes]
     chunk = from_rows(cells, found, file=file, unit="line", lines=lines)
