@@ -152,7 +152,7 @@ def main(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """F1 against tilt, turn and zoom, for the shipped matcher as it is and adapted to wide views."""
+    """F1 against tilt, turn and zoom: the shipped matcher as it is, and adapted to wide views."""
     evidence = provenance()
     quiet_threads()
     how = replace(GENTLE, steps=steps)
