@@ -11,7 +11,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,8 +19,9 @@ from evergraph.cli.console import AsJson, DataRoot, Out, progress, publish, tabl
 from evergraph.datasets import DatasetNotFound, load
 from evergraph.evaluate.config import Config, build
 from evergraph.evaluate.evidence import provenance
+from evergraph.evaluate.presets import CLOSED_FORMS
 from evergraph.graph import Dataset
-from evergraph.learn import Learner
+from evergraph.learn import Learner, Training
 from evergraph.stream.batch import Batch
 
 METHODS = ("finetune", "replay", "gem", "der", "lwf", "ewc", "analytic")
@@ -28,12 +29,15 @@ READERS = 8
 BLOCK = 10  # batches
 
 
-def transactions(dataset: Dataset, method: str, batches: int, repetitions: int) -> dict[str, Any]:
+def transactions(
+    dataset: Dataset, method: str, steps: int, batches: int, repetitions: int
+) -> dict[str, Any]:
     """CPU time of `observe` over that of the same steps without a way back.
 
     The two take turns in blocks of batches, so that each mostly follows itself, as in a stream.
     """
-    stream, first = build(Config(dataset=dataset.name, method=method), dataset, 0)
+    config = Config(dataset=dataset.name, method=method, settings={"steps": steps})
+    stream, first = build(config, dataset, 0)
     parts = [batch for _, batch in zip(range(batches), stream.batches(0), strict=False)]
     times: dict[str, list[float]] = {"safe": [], "bare": []}
     for repetition in range(1 + repetitions):  # the first warms up
@@ -46,11 +50,14 @@ def transactions(dataset: Dataset, method: str, batches: int, repetitions: int) 
                 if repetition:
                     times[name].append(seconds)
         assert both["safe"].digest() == both["bare"].digest()
-    pairs = zip(times["safe"], times["bare"], strict=True)
+    pairs = [*zip(times["safe"], times["bare"], strict=True)]
+    apart = [one - other for one, other in pairs]
     return {
         "method": method,
+        "steps": steps,
         "batches": repetitions * len(parts),
         "observe_ms": 1e3 * sum(times["safe"]) / (repetitions * len(parts)),
+        "transaction_us": 1e6 * statistics.median(apart) / BLOCK,
         "ratio_cpu": statistics.median(one / other for one, other in pairs),
         "ratio_cpu_total": sum(times["safe"]) / sum(times["bare"]),
     }
@@ -109,6 +116,9 @@ def command(
     batches: int = 60,
     repetitions: int = 8,
     methods: str = ",".join(METHODS),
+    steps: Annotated[
+        str, typer.Option(help="Gradient steps on each batch, the default of Training and one.")
+    ] = f"{Training().steps},1",
     data: DataRoot = None,
     as_json: AsJson = False,
     out: Out = None,
@@ -119,15 +129,25 @@ def command(
         dataset = load("cora", data)
     except DatasetNotFound:
         dataset = load("generated")
-    names, found = methods.split(","), []
+    counts = [*map(int, steps.split(","))]
+    cases = [
+        (name, n)
+        for n in counts
+        for name in methods.split(",")
+        if n == counts[0] or name not in CLOSED_FORMS  # which take no steps
+    ]
+    found = []
     with progress(as_json) as shown:
-        bar = shown.add_task("safety", total=len(names) + 1)
-        for name in names:
-            found.append(transactions(dataset, name, batches, repetitions))
+        bar = shown.add_task("safety", total=len(cases) + 1)
+        for name, n in cases:
+            found.append(transactions(dataset, name, n, batches, repetitions))
             shown.advance(bar)
         reading = readers(dataset, batches)
-    rows = [[row["method"], f"{row['observe_ms']:.1f}", f"{row['ratio_cpu']:.3f}"] for row in found]
-    columns = ("method", "observe, CPU ms", "over bare steps")
+    rows = [
+        [row["method"], str(row["steps"]), f"{row['observe_ms']:.1f}", f"{row['ratio_cpu']:.3f}"]
+        for row in found
+    ]
+    columns = ("method", "steps a batch", "observe, CPU ms", "over bare steps")
     publish(
         {**provenance(), "dataset": dataset.name, "transactions": found, "readers": reading},
         as_json,

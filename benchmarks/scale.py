@@ -121,7 +121,7 @@ def counted(path: Path, before: list[float]) -> Iterator[None]:
 def learned(cluster: Cluster, nodes: int) -> Row:
     """Seconds, messages and bytes of new nodes, each with a label and an edge."""
     rng = np.random.default_rng(0)
-    before = processes(cluster)
+    before = cluster.shards.all("about")
     begun, messages = time.perf_counter(), cluster.shards.clock["messages"]
     for start in range(0, EVENTS, BATCH):
         batch: list[Row] = []
@@ -138,7 +138,7 @@ def learned(cluster: Cluster, nodes: int) -> Row:
     return {
         "count": EVENTS, "batch": BATCH, "seconds": seconds, "seconds_with_sums": settled,
         "message_seconds": cluster.shards.clock["messages"] - messages,
-        "sent": sent(processes(cluster), before),
+        "sent": sent(cluster.shards.all("about"), before),
     }  # fmt: skip
 
 

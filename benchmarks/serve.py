@@ -226,7 +226,7 @@ def measure(shape: str, rounds: int, seconds: float) -> dict[str, Any]:
                 loads = {
                     "single": ([body([event]) for event in story.events(400)], CONNECTIONS),
                     "one_client": ([body([event]) for event in story.events(200)], 1),
-                    "bulk": ([body(story.events(BULK)) for _ in range(8)], 2),
+                    "bulk": ([body(story.events(BULK)) for _ in range(24)], 2),
                 }
                 for load, (bodies, clients) in loads.items():
                     events = sum(text.count(b"\n") for text in bodies)

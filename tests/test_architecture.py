@@ -69,7 +69,7 @@ ORDER = {
         ["baselines"],
     ],
     "learn": [
-        ["pool", "drift", "ranks"],
+        ["pool", "drift", "kept_rows", "ranks"],
         ["transaction"],
         ["checkpoint", "packed", "ranking", "training", "tasks"],
         ["tables"],
@@ -136,8 +136,8 @@ ORDER = {
         ["classifier"],
     ],
     "serve": [
-        ["limits", "monitor", "reference", "guard", "client"],
-        ["jobs"],
+        ["asked", "limits", "monitor", "reference", "guard", "client"],
+        ["jobs", "shown"],
         ["writer", "bodies", "commit"],
         ["service"],
         ["answers", "metrics", "pages", "proof"],

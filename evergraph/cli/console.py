@@ -224,8 +224,16 @@ def _interrupted(error: BaseException | None) -> bool:
 
 
 def use_threads(count: int) -> None:
-    """Let torch use so many threads, and the garbage collector skip what is loaded so far."""
+    """Let torch use so many threads, and the garbage collector skip what is loaded so far.
+
+    Where nothing has been compiled yet, that is said, since it takes a while.
+    """
     import torch
 
+    from evergraph.feature_graph.compiled.kept import compiled_before
+    from evergraph.feature_graph.compiled.support import adjacency
+
     torch.set_num_threads(count)
+    if not compiled_before(adjacency):
+        remark("The first run compiles its loops and keeps them: about a minute.", err=True)
     gc.freeze()  # the modules are 280,000 objects, which a full collection would walk each time

@@ -26,7 +26,7 @@ from evergraph.datasets.schema import Schema
 from evergraph.datasets.tables import name_of
 from evergraph.graph.ids import Id
 from evergraph.model import predictions
-from evergraph.model.events import encode, events_of, forget_events, forgets
+from evergraph.model.events import encode, events_of, forget_events, forgotten
 from evergraph.model.folder import Settings
 from evergraph.model.predictions import Part
 from evergraph.model.record import accuracies
@@ -290,7 +290,7 @@ class Cluster:
         self._pending = change
         try:
             self.shards.steady(lambda: self.state.make(change))
-            if any(map(forgets, change.events)):
+            if forgotten(change.events):
                 self.shards.steady(lambda: self.shards.all("holding.purge"))
             Change.done(self.path)
         except BaseException:

@@ -93,7 +93,9 @@ class Change:
     def write(self, path: Path) -> None:
         """Write it to the folder of the cluster."""
         values: dict[str, Any] = {"number": self.number, "refit": self.refit}
-        values["events"] = [asdict(event) for event in self.events]
+        values["events"] = [
+            {**event._asdict(), "cells": dict(event.cells)} for event in self.events
+        ]
         write_file(path / PENDING, json.dumps(values).encode())
 
     @classmethod

@@ -28,6 +28,8 @@ SPARSE_VECTOR = frozenset({"index", "value"})
 _SPARSE = pa.struct([("index", pa.list_(pa.int64())), ("value", pa.list_(pa.float64()))])
 _EXACT = 2**53  # integers up to here are floats without rounding
 _NUMBERS = frozenset({int, float, bool})
+_INDICES, _VALUES = frozenset({int}), frozenset({int, float})  # of a sparse vector
+NO_NAME = ("the name of a column must be valid text", "rename it")
 _FEW = "give numbers, texts, booleans, dates, or lists of numbers or texts"
 
 
@@ -120,6 +122,9 @@ def from_columns(columns: Mapping[Any, Any], report: Report, *, file: str = "tab
     made: dict[str, pa.Array] = {}
     for key, values in columns.items():
         name = str(key)
+        if not is_name(name):
+            report.add(file, None, name, name, *NO_NAME)
+            continue
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             report.add(file, None, name, values, "a column must be a sequence", "give a list")
             continue
@@ -151,6 +156,9 @@ def from_rows(
     names: dict[str, None] = {}
     for row in rows:
         names.update(dict.fromkeys(row))
+    for name in [name for name in names if not is_name(name)]:
+        del names[name]
+        report.add(file, None, name, name, *NO_NAME, unit)
     columns = {
         name: column_of(
             [row.get(name) for row in rows], _complaints(report, file, name, places, unit)
@@ -195,16 +203,23 @@ def is_usable(value: object) -> bool:
     if isinstance(value, str):
         return _is_utf8(value)
     if isinstance(value, dict):
-        return value.keys() == SPARSE_VECTOR and all(
-            isinstance(value[name], list) and types.issuperset(map(type, value[name]))
-            for name, types in (("index", {int}), ("value", {int, float}))
-        )
+        if value.keys() != SPARSE_VECTOR:
+            return False
+        index, number = value["index"], value["value"]
+        if not (isinstance(index, list) and isinstance(number, list)):
+            return False
+        return _INDICES.issuperset(map(type, index)) and _VALUES.issuperset(map(type, number))
     if isinstance(value, list | tuple):
         return _NUMBERS.issuperset(map(type, value)) or all(
             isinstance(part, bool | int | float) or (isinstance(part, str) and _is_utf8(part))
             for part in value
         )
     return not isinstance(value, bytes | set | frozenset | complex) and not callable(value)
+
+
+def is_name(text: str) -> bool:
+    """Whether a column can have this name."""
+    return text.isascii() or _is_utf8(text)
 
 
 def _is_utf8(text: str) -> bool:

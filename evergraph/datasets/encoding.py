@@ -24,7 +24,7 @@ from scipy import sparse
 from evergraph.checks import check_one_of
 from evergraph.datasets import cells
 from evergraph.datasets.cells import Codes
-from evergraph.datasets.columns import Chunk, Read
+from evergraph.datasets.columns import NO_NAME, Chunk, Read, is_name
 from evergraph.datasets.report import Report
 from evergraph.datasets.sums import LIMIT, STEPS
 from evergraph.datasets.vectors import Dense, Vectors, stack, vectors_of
@@ -80,6 +80,8 @@ class Column:
     def __post_init__(self) -> None:
         """Reject kinds and sizes that do not exist."""
         check_one_of(f"the kind of column {self.name!r}", self.kind, KINDS)
+        if not is_name(self.name):
+            raise ValueError(f"{NO_NAME[0]}, got {self.name!r}; {NO_NAME[1]}")
         sized = self.kind == "vector" or self.kind in BUCKETS
         if sized and not 1 <= self.size <= WIDEST:
             raise ValueError(

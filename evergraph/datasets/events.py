@@ -10,12 +10,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from evergraph.checks import check_one_of, check_positive, shorten
 from evergraph.datasets.blocks import BOM, LONGEST, NOT_UTF8
-from evergraph.datasets.columns import is_usable
+from evergraph.datasets.columns import NO_NAME, is_name, is_usable
 from evergraph.datasets.fields import FieldError, id_of, label_of, time_of, weight_of
 from evergraph.datasets.jsonl_blocks import parse_object
 from evergraph.datasets.report import Report
@@ -36,10 +37,10 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 }
 """The types of events, and the keys that each needs."""
 _OPTIONAL = {"node": ("label", "time"), "edge": ("weight", "time"), "label": ("time",)}
+NOTHING: Mapping[str, Any] = MappingProxyType({})  # the features of what has none
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """Something that happens to the graph.
 
     Attributes:
@@ -59,7 +60,7 @@ class Event:
     id: Id | None = None
     source: Id | None = None
     target: Id | None = None
-    cells: dict[str, Any] = field(default_factory=dict)
+    cells: Mapping[str, Any] = NOTHING
     label: str | None = None
     weight: float | list[float] | None = None
     time: float | None = None
@@ -256,6 +257,10 @@ _CONVERT: Mapping[str, Callable[[object], Any]] = {
     "weight": weight_of,
     "time": time_of,
 }
+_FIELDS = {
+    kind: {name: _CONVERT[name] for name in (*needed, *_OPTIONAL.get(kind, ()))}
+    for kind, needed in KEYS.items()
+}
 
 
 def event_of(row: Mapping[str, Any], line: int, complain: Callable[..., None]) -> Event | None:
@@ -270,7 +275,7 @@ def event_of(row: Mapping[str, Any], line: int, complain: Callable[..., None]) -
     if not isinstance(kind, str) or kind not in KEYS:
         complain(kind, f"the type must be one of {', '.join(KEYS)}", "correct it", "type")
         return None
-    needed, optional = KEYS[kind], _OPTIONAL.get(kind, ())
+    needed, known = KEYS[kind], _FIELDS[kind]
     fields: dict[str, Any] = {}
     cells: dict[str, Any] = {}
     good = True
@@ -280,12 +285,14 @@ def event_of(row: Mapping[str, Any], line: int, complain: Callable[..., None]) -
             good = False
     for name, value in row.items():
         try:
-            if name in needed or name in optional:
-                fields[name] = None if value is None else _CONVERT[name](value)
-            elif kind == "node" and name != "type":
-                cells[name] = _cell(value)
-            elif name != "type" and value is not None:
-                allowed = ", ".join(("type", *needed, *optional))
+            if name in known:
+                fields[name] = None if value is None else known[name](value)
+            elif name == "type":
+                continue
+            elif kind == "node":
+                cells[name] = _cell(name, value)
+            elif value is not None:
+                allowed = ", ".join(("type", *known))
                 raise FieldError(f"an event of type {kind} has {allowed} only", "leave the key out")
         except FieldError as error:
             complain(value, error.rule, error.way_out, name)
@@ -293,10 +300,12 @@ def event_of(row: Mapping[str, Any], line: int, complain: Callable[..., None]) -
     if good and kind == "label" and fields["label"] is None:
         complain(row["label"], "a label must not be empty", "write delete_label", "label")
         return None
-    return Event(kind, line, cells=cells, **fields) if good else None
+    return Event(kind, line, cells=cells or NOTHING, **fields) if good else None
 
 
-def _cell(value: object) -> object:
+def _cell(name: str, value: object) -> object:
+    if not is_name(name):
+        raise FieldError(*NO_NAME)
     if not is_usable(value):
         rule = "a value must be a number, text, boolean or flat list"
         raise FieldError(rule, "flatten it, or leave it out")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -118,13 +119,36 @@ def _is_utf8(block: bytes) -> bool:
 def _jsonl_records(block: bytes, line: int, report: Report, file: str) -> Chunk:
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
-    for place, record in enumerate(block.split(b"\n"), line):
-        if record.strip():
-            row = parse_object(record, report, file, place)
-            if row is not None:
-                rows.append(row)
-                lines.append(place)
+    for place, row in parse_lines(block, report, file, line):
+        rows.append(row)
+        lines.append(place)
     return from_rows(rows, report, file=file, unit="line", lines=lines)
+
+
+def parse_lines(
+    block: bytes, report: Report, file: str, line: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of lines with their numbers, as `parse_object` gives each; blank lines have none.
+
+    Text is decoded at once, and a line that is an object from its first letter to its last is read
+    where it is: all others are left to `parse_object`, which says what is wrong.
+    """
+    try:
+        records: Sequence[str | bytes] = block.decode().split("\n")
+    except UnicodeDecodeError:
+        records = block.split(b"\n")
+    for place, record in enumerate(records, line):
+        row: Any = None
+        if isinstance(record, str):
+            with suppress(ValueError, RecursionError):
+                row, end = _PARSER.raw_decode(record)
+                row = row if end == len(record) else None
+            if not isinstance(row, dict):
+                record = record.encode()
+        if isinstance(record, bytes):
+            row = parse_object(record, report, file, place) if record.strip() else None
+        if row is not None:
+            yield place, row
 
 
 def parse_object(record: bytes, report: Report, file: str, line: int) -> dict[str, Any] | None:

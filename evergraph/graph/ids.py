@@ -61,6 +61,8 @@ def check_id(value: object) -> Id:
         Traceback (most recent call last):
         ValueError: an id must be a string or an integer, got 7.0 (float)
     """
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
     if isinstance(value, str):
         return check_text("an id", value)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
@@ -80,7 +82,7 @@ def check_text(what: str, value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{what} must be a string, got {shorten(value)} ({type(value).__name__})")
     try:
-        size = len(value.encode())
+        size = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError:
         raise ValueError(f"{what} must be valid Unicode, got {shorten(value)}") from None
     if not 0 < size <= MAX_BYTES:

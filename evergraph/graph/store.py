@@ -265,21 +265,21 @@ class Store:
         """
         first, count, nodes = self._position, sum(map(len, run.values())), run["node"]
 
-        def placed(rows: Rows) -> Iterator[tuple[Any, ...]]:
-            for at, *values in rows:  # triggers ask for the position while a row is written
-                self._position = first + at
-                yield (*values, self._position, None)
+        def placed(kind: str) -> Iterator[tuple[Any, ...]]:
+            for row in run[kind]:  # triggers ask for the position while a row is written
+                self._position = first + row[0]
+                yield row[1:]
 
-        self._file.write_all(_PUT_NODE, placed(nodes))
+        values = ((*row, self._position, None) for row in placed("node"))
+        self._file.write_all(_PUT_NODE, values)
         released: list[Edge] = []
         if any(True for _ in self._file.read("SELECT 1 FROM waiting LIMIT 1")):
             for at in reversed(new):  # an edge comes with the later one of its ends
                 self._position = first + nodes[at][0]
                 released += self._release(f"({_OF_NODE[6:]}) AND", nodes[at][1:2])
         for table in ("edge", "waiting"):
-            values = (row[:4] for row in placed(run[table]))
-            self._file.write_all(_ADD_EDGE.format(table), values)
-        self._file.write_all(_PUT_LABEL, (row[:3] for row in placed(run["label"])))
+            self._file.write_all(_ADD_EDGE.format(table), placed(table))
+        self._file.write_all(_PUT_LABEL, ((*row, self._position) for row in placed("label")))
         self._position = first + count
         return released
 

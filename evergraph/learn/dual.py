@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,8 +182,19 @@ def softmax(scores: Floats) -> Floats:
 
 
 def sharpen(scores: Floats, target: Ints) -> tuple[float, float]:
-    """The s for which softmax(s · scores) fits the classes best, and its mean cross-entropy."""
+    """The s for which softmax(s · scores) fits the classes best, and its mean cross-entropy.
+
+    Cross-entropy is convex in s, so that halving finds it.
+    """
     own = np.arange(len(target))
-    loss = [-np.log(softmax(scores * s)[own, target] + 1e-12).mean() for s in SHARPNESS]
-    best = int(np.argmin(loss))
-    return float(SHARPNESS[best]), float(loss[best])
+
+    @cache
+    def loss(place: int) -> float:
+        fit = softmax(scores * SHARPNESS[place])[own, target]
+        return float(-np.log(fit + 1e-12).mean())
+
+    low, high = 0, len(SHARPNESS) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if loss(middle) <= loss(middle + 1) else (middle + 1, high)
+    return float(SHARPNESS[low]), loss(low)

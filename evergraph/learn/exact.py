@@ -21,6 +21,7 @@ from scipy import sparse
 from evergraph.feature_graph.fixed_point import Blocks, Embedding, Rows, divide
 from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import Id, key
+from evergraph.learn.kept_rows import KeptRows
 from evergraph.learn.solution import Choice, Holdout, Solution
 from evergraph.learn.sums import Sums
 
@@ -176,6 +177,7 @@ class ExactLearner:
     def _start(self) -> None:
         """Know nothing; the next refresh brings everything in."""
         self.sums = Sums(self.embedding.size)
+        self._kept = KeptRows(self.embedding.size)
         self._inside: set[int] = set()  # slots whose rows are in the sums
         self._changed = set(self.graph.slots().tolist())  # slots that may have to come in
         self._eligible: dict[int, int] = {}  # keys of labelled slots that may be held out
@@ -195,6 +197,7 @@ class ExactLearner:
         except BaseException:
             self._start()
             raise
+        self._kept.drop(changing)
         self._changed.update(changing)
         self._solved = None
 
@@ -254,7 +257,8 @@ class ExactLearner:
     def _put(self, slots: list[int], sign: int) -> None:
         for start in range(0, len(slots), CHUNK):
             part = np.array(slots[start : start + CHUNK], dtype=np.int64)
-            self.sums.add(self.rows(part), list(map(str, self.graph.labels(part))), sign)
+            rows = self._kept.rows(part, self.rows, keep=sign > 0)
+            self.sums.add(rows, list(map(str, self.graph.labels(part))), sign)
             (self._inside.update if sign > 0 else self._inside.difference_update)(part.tolist())
 
     def holdout(self) -> Holdout:
@@ -262,7 +266,8 @@ class ExactLearner:
         self.refresh()
         slots = np.array(sorted(self._held, key=self._eligible.__getitem__), dtype=np.int64)
         labels = list(map(str, self.graph.labels(slots)))
-        return Holdout(self.rows(slots), labels, self.graph.keys(slots) % 4 == 0)
+        rows = self._kept.rows(slots, self.rows)
+        return Holdout(rows, labels, self.graph.keys(slots) % 4 == 0)
 
     def learned(self) -> Learned:
         """What the solution of now follows from."""

@@ -27,6 +27,7 @@ from evergraph.model.tables import ENDS_RULE, ENDS_WAY_OUT, as_id, plain
 
 KEPT = ("node", "edge", "label")  # the types of events that take nothing away
 REMOVED = {kind: (f"delete_{kind}", f"forget_{kind}") for kind in KEPT}
+FORGETS = frozenset(f"forget_{kind}" for kind in KEPT)
 FIELDS = ("type", "id", "source", "target", "label", "weight", "time")
 
 
@@ -114,7 +115,7 @@ def learn(
             state.reload()
         raise
     state.settle()
-    if any(forgets(event) for event in found.taken):
+    if forgotten(found.taken):
         _purge(state)
     return found
 
@@ -123,20 +124,20 @@ def _finish(
     state: State, found: Learned, also: Callable[[list[Event]], None] | None
 ) -> Todo | None:
     """Write all that belongs to events besides the graph; returns what a network has to do."""
-    store, forgotten = state.store, [event for event in found.taken if forgets(event)]
+    store, gone = state.store, forgotten(found.taken)
     record(store, found.scored)
     todo = _note(state, found.taken)
     if also is not None:
         also(found.taken)
     if store.history.first is not None:
         store.history.mark(store.position, time.time())
-        for event in forgotten:
+        for event in gone:
             node, source, target = places(event)
             if event.type == "forget_edge":
                 store.history.forget_edge(source, target)
             else:
                 getattr(store.history, event.type)(node)
-    if forgotten:
+    if gone:
         forget_classes(store)
         store.set("forgetting", "1")
     return todo
@@ -161,9 +162,9 @@ def forget_events(
     return events + [Event("forget_node", 0, id=as_id(node)) for node in nodes]
 
 
-def forgets(event: Event) -> bool:
-    """Whether an event deletes without leaving a trace in the files."""
-    return event.type.startswith("forget")
+def forgotten(events: Iterable[Event]) -> list[Event]:
+    """The events that delete without leaving a trace in the files."""
+    return [event for event in events if event.type in FORGETS]
 
 
 def _purge(state: State) -> None:
@@ -206,6 +207,8 @@ def refusal(event: Event, error: ValueError, file: str) -> Problem:
 
 def encode(schema: Schema, nodes: Sequence[Event], report: Report, file: str) -> dict[int, Any]:
     """The features of the events that bring nodes, by the identity of the event."""
+    if not nodes:
+        return {}
     found, lines = Report(), [event.line for event in nodes]
     cells = [event.cells for event in nodes]
     chunk = from_rows(cells, found, file=file, unit="line", lines=lines)
@@ -280,9 +283,13 @@ def expect(
     reach = dict.fromkeys(("edge", *REMOVED["edge"]), graph.hops - 1)
     reach |= dict.fromkeys(("node", *REMOVED["node"]), graph.hops)
     near: dict[int, set[Id]] = {}
-    for e in events:
-        ends = (e.source, e.target) if e.id is None else (e.id,)
-        near.setdefault(reach.get(e.type, 0), set()).update(n for n in ends if n is not None)
+    for kind in dict.fromkeys(event.type for event in events):
+        found = near.setdefault(reach.get(kind, 0), set())
+        alike = [event for event in events if event.type == kind]
+        if alike[0].id is None:
+            found.update(cast("Id", end) for e in alike for end in (e.source, e.target))
+        else:
+            found.update(cast("Id", e.id) for e in alike)
     near.setdefault(graph.hops - 1, set()).update(
         n for part in released for e in part for n in e[:2]
     )

@@ -66,18 +66,16 @@ class Run:
                 self._new.append(len(self._rows["node"]))
             return kind, row
         if kind == "edge":
-            weight, source, target = (
-                event.weight,
-                cast("Id", event.source),
-                cast("Id", event.target),
-            )
+            source, target, weight = event.source, event.target, event.weight
             plain = weight is None or (type(weight) is float and 0 <= weight <= MAX_WEIGHT)
-            missing = {end for end in (source, target) if not there(end)}
-            if not plain or source == target or (missing and not self._may_wait):
+            both = there(source) and there(target)
+            if not plain or source == target or not (both or self._may_wait):
                 return kind, None
-            values = self._store.edge_values(source, target, weight, event.time)
-            self._late |= missing
-            return "waiting" if missing else kind, values
+            ends = cast("tuple[Id, Id]", (source, target))
+            values = self._store.edge_values(*ends, weight, event.time)
+            if not both:
+                self._late.update(end for end in ends if not there(end))
+            return kind if both else "waiting", values
         if kind != "label" or event.label is None or not there(event.id):
             return kind, None
         self._late.add(cast("Id", event.id))
@@ -91,10 +89,7 @@ class Run:
         """Change the graph as the store was changed; `rows` are the features of node events."""
         nodes = [event for event in self.events if event.type == "node"]
         edges: list[tuple[Any, ...]] = [*self.released]
-        edges += [
-            (event.source, event.target, event.weight, event.time)
-            for event in (self.events[at] for at, *_ in self._rows["edge"])
-        ]
+        edges += [row[1:] for row in self._rows["edge"]]
         if nodes:
             index, value = zip(*(rows[id(event)] for event in nodes), strict=True)
             graph.put_nodes(
@@ -108,9 +103,8 @@ class Run:
                 graph.put_edge(*edge)
         elif edges:
             graph.put_edges(*list(zip(*edges, strict=True))[:2])
-        for event in self.events:
-            if event.type == "label":
-                graph.put_label(cast("Id", event.id), event.label)
+        for _, node, label in self._rows["label"]:
+            graph.put_label(node, label)
 
 
 def runs_of(

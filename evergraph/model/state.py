@@ -237,9 +237,15 @@ def fill(graph: GrowingGraph, store: Store, schema: Schema) -> None:
     links = list(store.edges())
     if links:
         ends = [e.source for e in links], [e.target for e in links]
-        weights = [1.0 if e.weight is None else e.weight for e in links]
-        times = [np.nan if e.time is None else e.time for e in links]
-        graph.put_edges(*ends, weights, times)
+        weights = filled([e.weight for e in links], 1.0)
+        graph.put_edges(*ends, weights, filled([e.time for e in links], np.nan))
+
+
+def filled(values: Sequence[Any], usual: float) -> list[Any] | None:
+    """Values with what is usual in place of None; None if there is nothing else."""
+    if all(value is None for value in values):
+        return None
+    return [usual if value is None else value for value in values]
 
 
 def first_landmarks(bases: Iterable[Base], count: int) -> list[Base]:

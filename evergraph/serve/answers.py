@@ -52,7 +52,8 @@ def predict(service: Service, question: Mapping[str, Any]) -> dict[str, Any]:
     done = {node for node, label in zip(new, labels, strict=True) if label is not None}
     if question.get("remember", True):
         named = _named(question)
-        service.remember({one.id: one.label for one, _ in found if one.id in named - done})
+        labels_to_come = {one.id: one.label for one, _ in found if one.id in named - done}
+        service.asked.remember(labels_to_come, position)
         service.monitor.predicted((one.novelty for one, _ in found), position)
     classes = view.solution.classes
     return {

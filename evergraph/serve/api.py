@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from evergraph import __version__
 from evergraph.serve import answers
 from evergraph.serve.bodies import blocks, json_object
+from evergraph.serve.guard import LOG
 from evergraph.serve.jobs import Job, Progress, Refusals, new_hash, read_block
 from evergraph.serve.limits import RefusedError
 from evergraph.serve.proof import Proof
@@ -36,6 +37,7 @@ class Api:
         self._proof = Proof(service)
         self._pending = self._streams = 0
         self._stats: dict[str, Any] | None = None
+        self._retraining: asyncio.Future[dict[str, Any]] | None = None
 
     async def events(self, request: Request) -> JSONResponse:
         """Take events: one JSON object, or lines of them, of any length.
@@ -163,9 +165,13 @@ class Api:
         return JSONResponse({"ready": ready, **shown}, 200 if ready else 503)
 
     async def retrain(self) -> JSONResponse:
-        """Train again from scratch, and compare: equal digests mean equal answers."""
-        made = asyncio.ensure_future(asyncio.to_thread(self._proof.retrain))
-        return JSONResponse(await self._in_time(made))
+        """Train again from scratch, and compare: equal digests mean equal answers.
+
+        Who asks while that is done gets the same answer.
+        """
+        if self._retraining is None or self._retraining.done():
+            self._retraining = asyncio.ensure_future(asyncio.to_thread(self._proof.retrain))
+        return JSONResponse(await self._in_time(self._retraining))
 
     async def stats(self) -> JSONResponse:
         """Give what /stream sends, once."""
@@ -197,7 +203,10 @@ class Api:
     async def tick(self) -> None:
         """Work out what a page shows, every second."""
         while True:
-            self._stats = await asyncio.to_thread(self._point)
+            try:
+                self._stats = await asyncio.to_thread(self._point)
+            except Exception as error:  # such as curves that cannot be written: the page goes on
+                LOG.error(json.dumps({"error": type(error).__name__, "in": "curves"}))
             await asyncio.sleep(TICK)
 
     def _point(self) -> dict[str, Any]:
@@ -212,11 +221,14 @@ class Api:
                 429, f"at most {self.limits.pending} requests may wait: try later", retry=1.0
             )
         self._pending += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await self._in_time(loop.run_in_executor(self.pool, make))
-        finally:
-            self._pending -= 1
+        made = asyncio.get_running_loop().run_in_executor(self.pool, make)
+        made.add_done_callback(self._read_one)  # who has waited too long may still be read for
+        return await self._in_time(made)
+
+    def _read_one(self, made: asyncio.Future[Any]) -> None:
+        self._pending -= 1
+        if not made.cancelled():
+            made.exception()  # nobody may be left to hear of it
 
     async def _wait(self, made: Future[T]) -> T:
         return await self._in_time(asyncio.wrap_future(made))

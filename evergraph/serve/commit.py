@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 
 from evergraph.checks import shorten
 from evergraph.datasets.events import Event
@@ -36,7 +35,7 @@ class Commit:
         self._owners = [(job, event.line) for job in jobs for event in job.events]
         events = (event for job in jobs for event in job.events)
         self._events = [
-            event if event.line == at else replace(event, line=at)
+            event if event.line == at else event._replace(line=at)
             for at, event in enumerate(events, 1)
         ]
         self._done = 0  # events that are stored or refused

@@ -138,7 +138,7 @@ class Guard:
         if self.hosts and _name(host) not in self.hosts:
             return 421, "the host of the request is not served here; use the address it prints"
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _place(origin) != host:
             return 403, "requests from pages of other sites are refused"
         path = scope["path"]
         if self._token is None or path in OPEN or path.startswith(self.static):
@@ -149,6 +149,14 @@ class Guard:
         if kind.lower() != "bearer" or not same:
             return 401, "a token is needed: send the header Authorization: Bearer TOKEN"
         return None
+
+
+def _place(origin: str) -> str:
+    """Host and port of an origin; empty if it is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _name(host: str) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from evergraph.datasets.blocks import BOM
 from evergraph.datasets.columns import from_rows
-from evergraph.datasets.events import Event, Position, read_events
-from evergraph.datasets.jsonl_blocks import parse_object
+from evergraph.datasets.events import Event, event_of
+from evergraph.datasets.jsonl_blocks import parse_lines, parse_object
 from evergraph.datasets.report import Problem, Report
 from evergraph.datasets.schema import VERSION, Schema
 from evergraph.model.record import Scored
@@ -98,21 +98,26 @@ class Call:
 
 def read_block(job: Job) -> Job:
     """Parse the events of a block; lines that cannot be read are refused."""
-    first, block = job.before.lines, job.block
-    skipped = 0
-    if first == 0:
+    first, block = job.before.lines + 1, job.block
+    if first == 1:
+        block = block.removeprefix(BOM)
         line, _, rest = block.partition(b"\n")
         job.schema = schema_of(line)
         if job.schema is not None:
-            block, skipped = rest, 1
+            block, first = rest, 2
 
     def note(problem: Problem) -> None:
-        job.refusals.append((problem.line or first + skipped + 1, reason_of(problem)))
+        job.refusals.append((problem.line or first, reason_of(problem)))
 
-    before = Position(first + skipped)
-    lines = io.BytesIO(block)
-    for events, _ in read_events(lines, Report(note), start=before, size=1 << 30, format="jsonl"):
-        job.events += events
+    def complain(value: object, *rest: str) -> None:
+        rule, way_out, column = rest
+        report.add("stream", at, column, value, rule, way_out)
+
+    report = Report(note)
+    for at, row in parse_lines(block, report, "stream", first):
+        event = event_of(row, at, complain)
+        if event is not None:
+            job.events.append(event)
     return job
 
 

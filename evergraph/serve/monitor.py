@@ -15,7 +15,7 @@ from evergraph.learn.drift import Drift
 from evergraph.model.record import Scored, count_pairs
 
 WINDOW = 1000  # scored labels, novelties and latencies of the recent past
-SECONDS = 10  # over which events per second are counted
+SECONDS = 10  # over which events per second are counted, and within which a change is one
 POINTS = 600  # of the curves that a page draws at once
 PROOFS = 60  # retrainings that a page draws
 SHOWN = 30  # classes in the confusion matrix, the most frequent ones
@@ -46,6 +46,7 @@ class Monitor:
         self._arrived: deque[tuple[float, int]] = deque()
         self._drift, self._strange = Drift(), Drift()
         self._alarms: deque[dict[str, Any]] = deque(maxlen=20)
+        self._changes = {"error": 0, "novelty": 0}  # how many alarms of each kind there were
         self._proofs: deque[dict[str, Any]] = deque(maxlen=PROOFS)
 
     def start(self, right: int, seen: int, confusion: Mapping[str, Mapping[str, int]]) -> None:
@@ -81,11 +82,20 @@ class Monitor:
                     self._alarm("novelty", self._strange, position)
 
     def _alarm(self, kind: str, drift: Drift, position: int) -> None:
+        """Note a change; one that is found again while its numbers come is not another."""
         before, after = drift.change or (0.0, 0.0)
+        now, last = time.time(), self._last_of(kind)
+        again = last is not None and now - last["time"] < SECONDS
+        if last is not None and again and (after > before) == (last["after"] > last["before"]):
+            last.update(time=now, position=position, after=after)
+            return
+        self._changes[kind] += 1
         self._alarms.append(
-            {"kind": kind, "time": time.time(), "position": position, "before": before,
-             "after": after}
-        )  # fmt: skip
+            {"kind": kind, "time": now, "position": position, "before": before, "after": after}
+        )
+
+    def _last_of(self, kind: str) -> dict[str, Any] | None:
+        return next((one for one in reversed(self._alarms) if one["kind"] == kind), None)
 
     def lasted(self, kind: str, seconds: float) -> None:
         """Note how long something took."""
@@ -111,8 +121,11 @@ class Monitor:
                 "memory_bytes": memory(),
                 "prequential": self._prequential(),
                 "confusion": self._matrix(),
-                "novelty": {"mean": _mean(self._novelty), "alarms": self._strange.alarms},
-                "drift": {"alarms": self._drift.alarms, "last": list(self._alarms)},
+                "novelty": {"mean": _mean(self._novelty), "alarms": self._changes["novelty"]},
+                "drift": {
+                    "alarms": self._changes["error"],
+                    "last": [dict(one) for one in self._alarms],
+                },
                 "proofs": list(self._proofs),
             }
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +17,10 @@ NOWHERE = Path("/nonexistent")  # no sums are found there, so that all are made
 
 
 class Proof:
-    """Retrains beside a service, once at a time: who asks meanwhile gets the same answer."""
+    """Retrains beside a service."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._lock = threading.Lock()
-        self._made: Future[dict[str, Any]] | None = None
 
     def retrain(self) -> dict[str, Any]:
         """Train on all that is stored, and compare with the model that has learned it bit by bit.
@@ -32,21 +28,6 @@ class Proof:
         Statistics of columns and landmarks are the same; all sums are made again. Equal digests
         mean that both give the same answer to every question.
         """
-        with self._lock:
-            running, made = self._made, Future[dict[str, Any]]()
-            if running is None:
-                self._made = made
-        if running is not None:
-            return running.result()
-        try:
-            made.set_result(self._compare())
-        except BaseException as error:
-            made.set_exception(error)
-        finally:
-            self._made = None
-        return made.result()
-
-    def _compare(self) -> dict[str, Any]:
         start = time.monotonic()
         position, digest, solve, fresh = self.service.writer.call(self._begin).result()
         again = fresh.learner.solution()

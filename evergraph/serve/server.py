@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import signal
@@ -30,6 +31,7 @@ __all__ = ["Address", "Server", "log_to_stderr"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 GRACE = 3  # seconds that open connections have at the end
+COLLECT = 50_000, 20, 100  # objects before a collection: a block of events makes thousands
 SWITCH = 0.0005  # seconds between threads: the default of 0.005 is what a prediction may wait
 
 
@@ -168,6 +170,8 @@ class Server:
         # uvicorn raises the signal again at the end: SIGTERM must not come before all is saved
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with suppress(KeyboardInterrupt), self._opened():
+            gc.freeze()  # a full collection takes .2 s, mostly for modules, and all wait for it
+            gc.set_threshold(*COLLECT)
             ready()
             self._server.run([self._socket])
 

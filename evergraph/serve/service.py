@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evergraph.datasets.events import Event
-from evergraph.datasets.schema import Schema
 from evergraph.graph.ids import Id
 from evergraph.graph.store import Store
-from evergraph.learn.solution import Solution
 from evergraph.model import Model, Settings
-from evergraph.model.events import learn
+from evergraph.model.events import forgotten, learn
 from evergraph.model.folder import GRAPH, SETTINGS
 from evergraph.model.record import confusion, curve
-from evergraph.model.state import State
-from evergraph.model.view import View
+from evergraph.serve.asked import Asked
 from evergraph.serve.commit import Commit
 from evergraph.serve.jobs import Job, Progress, inferred
 from evergraph.serve.limits import Limits, RefusedError
 from evergraph.serve.monitor import Monitor
+from evergraph.serve.shown import Display, Shown
 from evergraph.serve.writer import Writer
 
 GROWTH = (64, 256, 1024, 4096, 16384)  # nodes at which a model that began empty is refitted
 NEWEST = 8  # nodes that a page offers
-REMEMBERED = 10_000  # predictions that wait to be stored
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What readers see: a classifier that does not change, and when it was made.
-
-    Attributes:
-        view: classifier and graph.
-        state: whose lock is held while the graph changes.
-        version: the offset of the events that the classifier knows.
-    """
-
-    view: View
-    state: State
-    version: int
 
 
 class Service:
@@ -61,7 +40,7 @@ class Service:
 
     Attributes:
         model: None until there is one; only the writer changes it.
-        shown: what answers questions, None until something was learned.
+        asked: predictions that wait for their labels.
     """
 
     def __init__(
@@ -74,15 +53,11 @@ class Service:
         self.path, self.limits, self.settings = Path(path), limits, settings
         self.monitor = Monitor()
         self.model: Model | None = None
-        self.shown: Shown | None = None
+        self.asked = Asked()
+        self._display = Display(self.monitor)
         self._store: Store | None = None  # of readers
         self.reading = threading.Lock()  # held while readers read the store
-        self._guard = threading.Lock()  # of what readers share with the writer
-        self._asked: dict[Id, str] = {}  # predictions that wait to be stored
-        self._schema: tuple[Schema, Schema] | None = None  # the model's and a copy for readers
-        self._solved = -1, -1  # the position and the number of the state that was solved last
         self._refit_at: int | None = None
-        self._scorer: tuple[object, Solution] | None = None  # a learner and what it gave
         self.writer = Writer(limits, self._commit, self._prepare, self._save, failed)
 
     def start(self) -> None:
@@ -114,7 +89,7 @@ class Service:
         self._refit_if_due()
         self._store = Store(self.path / GRAPH, readonly=True)
         self._fit_caches()
-        self._show_now()
+        self._display.at_once(model.state)
 
     def _refit_if_due(self) -> None:
         """Refit a model that began empty, when it has grown enough; again after a kill."""
@@ -139,28 +114,56 @@ class Service:
         model = self.model
         if model is None:
             return
-        if self._scorer is not None and self._scorer[0] is model.state.learner:
-            model.state.scorer = sys.maxsize, self._scorer[1]
+        self._display.score_with(model.state)
+        jobs = self._in_turn(model, jobs)
         for job in jobs:
             if job.schema is not None and job.schema.columns != model.schema.columns:
                 job.refusals.append((1, "the model has another schema already; leave this one out"))
-        with self._guard:
-            asked, self._asked = self._asked, {}
         self.monitor.took(0, sum(len(job.refusals) for job in jobs), [], model.store.position)
-        commit = Commit(model, jobs, asked, self.limits.classes)
-        while (part := commit.next(self._refit_at)) is not None:
-            graph = model.graph
-            learned = commit.store(part)
-            self.monitor.took(
-                len(learned.taken), commit.refused, learned.scored, model.store.position
-            )
-            self._refit_if_due()
-            if model.graph is not graph or self.shown is None:  # who labels first may ask next
-                self._show_now()
+        commit = Commit(model, jobs, self.asked.take(), self.limits.classes)
+        try:
+            while (part := commit.next(self._refit_at)) is not None:
+                self._store_part(model, commit, part)
+        finally:
+            self.asked.give_back(commit.asked)
         self._fit_caches()
         commit.answer()
         for _ in jobs:
             self.monitor.lasted("events", time.monotonic() - start)
+
+    def _store_part(self, model: Model, commit: Commit, part: list[Event]) -> None:
+        """Store some events of a commit, and refit or show what must not wait."""
+        graph = model.graph
+        learned = commit.store(part)
+        position = model.store.position
+        self.monitor.took(len(learned.taken), commit.refused, learned.scored, position)
+        gone = forgotten(learned.taken)
+        if gone:
+            nodes = [event.id for event in gone if event.id is not None]
+            self.asked.forgotten(nodes, position)
+        self._refit_if_due()
+        if model.graph is not graph or self.shown is None:  # who labels first may ask next
+            self._display.at_once(model.state)
+
+    def _in_turn(self, model: Model, jobs: list[Job]) -> list[Job]:
+        """The jobs that follow what is stored of their requests; others are refused.
+
+        A client that has given up and tries again may meet its own first request, still on its way.
+        """
+        kept: list[Job] = []
+        stored: dict[str, int] = {}
+        for job in jobs:
+            if job.key is not None:
+                lines = stored.get(job.key)
+                if lines is None:
+                    lines = self._progress(model, job.key)[0].lines
+                if lines != job.before.lines:
+                    reason = "the same request is on its way already: send it again later"
+                    job.done.set_exception(RefusedError(503, reason, retry=1.0))
+                    continue
+                stored[job.key] = lines + job.lines
+            kept.append(job)
+        return kept
 
     def _fit_caches(self) -> None:
         """Let SQLite keep pages in proportion to the graph."""
@@ -176,38 +179,7 @@ class Service:
         self._open(model, refit_at=GROWTH[0])
 
     def _prepare(self) -> Callable[[], None] | None:
-        """A function that solves and shows, if the model has changed since the last time."""
-        model = self.model
-        if model is None:
-            return None
-        state, now = model.state, (model.state.position, id(model.state.learner))
-        if now == self._solved or not state.graph.classes:
-            return None
-        self._solved = now
-        solve, start = state.learner.prepare(), time.monotonic()
-        if self._schema is None or self._schema[0] is not state.schema:
-            self._schema = state.schema, Schema.from_json(state.schema.to_json())
-        schema, network = self._schema[1], copy.deepcopy(state.network)
-        alone, learner = state.settings.learner == "network", state.learner
-        parts = learner.embedding, state.graph
-
-        def show() -> None:
-            solution = solve()
-            view = View(solution, *parts, schema, network, alone=alone)
-            self.shown = Shown(view, state, now[0])
-            self._scorer = learner, solution
-            self.monitor.lasted("solve", time.monotonic() - start)
-
-        return show
-
-    def _show_now(self) -> None:
-        """Solve at once: readers must not see a graph that is there no more."""
-        self._solved = -1, -1
-        show = self._prepare()
-        if show is None:
-            self.shown = None
-        else:
-            show()
+        return None if self.model is None else self._display.prepare(self.model.state)
 
     def _save(self) -> None:
         if self.model is not None:
@@ -220,14 +192,13 @@ class Service:
             model = self.model
             if model is None or node not in model.graph:
                 raise RefusedError(404, f"there is no node {node!r}")
-            with self._guard:
-                self._asked.pop(node, None)
             before = model.digest()
             learn(model.state, [Event("forget_node", 0, id=node)], file="request")
             self.monitor.start(
                 self.monitor.counts["right"], self.monitor.counts["scored"], confusion(model.store)
             )
-            self._show_now()
+            self.asked.forgotten([node], model.store.position)
+            self._display.at_once(model.state)
             after = model.digest()
             return {
                 "forgotten": node,
@@ -250,15 +221,24 @@ class Service:
         """How far the events of a key were stored, and which lines were refused."""
 
         def make() -> tuple[Progress, list[tuple[int, str]]]:
-            found = None if self.model is None else self.model.store.history.answer(key)
-            if found is None:
-                return Progress(), []
-            about = [(line, reason) for line, reason in json.loads(found[1] or "[]")]
-            return Progress(**json.loads(found[0])), about
+            return (Progress(), []) if self.model is None else self._progress(self.model, key)
 
         return self.writer.call(make)
 
+    @staticmethod
+    def _progress(model: Model, key: str) -> tuple[Progress, list[tuple[int, str]]]:
+        found = model.store.history.answer(key)
+        if found is None:
+            return Progress(), []
+        about = [(line, reason) for line, reason in json.loads(found[1] or "[]")]
+        return Progress(**json.loads(found[0])), about
+
     # -- readers ------------------------------------------------------------------------------
+
+    @property
+    def shown(self) -> Shown | None:
+        """What answers questions, None until something was learned."""
+        return self._display.shown
 
     def need_model(self) -> Model:
         """The model; refused while there is none."""
@@ -272,15 +252,6 @@ class Service:
         if self.shown is None:
             raise RefusedError(409, "nothing has been learned yet: send some labels to /events")
         return self.shown
-
-    def remember(self, found: Mapping[Id, str]) -> None:
-        """Keep predictions until their labels come; they are stored with the next events."""
-        with self._guard:
-            for node, label in found.items():
-                self._asked.pop(node, None)
-                self._asked[node] = label
-            while len(self._asked) > REMEMBERED:
-                del self._asked[next(iter(self._asked))]
 
     @property
     def reader(self) -> Store:

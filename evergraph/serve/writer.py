@@ -19,8 +19,8 @@ from evergraph.serve.limits import Limits, RefusedError
 
 T = TypeVar("T")
 IDLE = 5.0  # seconds without work after which sums are saved
-SHARE = 3.0  # the writer takes at most a quarter of its time to prepare
-BUSY = 9.0  # and a tenth while events wait
+SHARE = 3.0  # the writer takes at most a quarter of the time that events leave to prepare
+BUSY = 9.0  # and a tenth if they leave none
 
 
 class Writer:
@@ -49,7 +49,8 @@ class Writer:
         self._wake = threading.Condition()
         self._closing = self._ended = False
         self._solve: Callable[[], None] | None = None
-        self._next = 0.0  # when the classifier may be prepared again
+        self._looked = 0.0, 0.0  # when the classifier was prepared last, and how long it took
+        self._idle = 0.0  # seconds without work since then
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
             for target, name in ((self._run, "writer"), (self._solver, "solver"))
@@ -113,9 +114,11 @@ class Writer:
     def _run(self) -> None:
         worked, unsaved = time.monotonic(), False
         while True:
+            waited = time.monotonic()
             with self._wake:
                 ready = self._wake.wait_for(lambda: self._queue or self._closing, 0.05)
                 jobs = self._take()
+            self._idle += time.monotonic() - waited
             if jobs:
                 self._work(jobs)
                 worked, unsaved = time.monotonic(), True
@@ -124,19 +127,24 @@ class Writer:
             elif unsaved and time.monotonic() - worked > IDLE:
                 unsaved = False
                 self._guarded(self._save)
-            if self._solve is None and time.monotonic() >= self._next:
+            if self._solve is None and self._is_due():
                 self._guarded(self._look)
         self._guarded(self._save)
         with self._wake:
             self._ended = True
             self._wake.notify_all()
 
+    def _is_due(self) -> bool:
+        """Whether the classifier may be prepared again."""
+        ended, lasted = self._looked
+        return self._idle >= SHARE * lasted or time.monotonic() >= ended + BUSY * lasted
+
     def _look(self) -> None:
         """Hand the solver what has changed, if it has nothing to do."""
         start = time.monotonic()
         made = self._prepare()
         end = time.monotonic()
-        self._next = end + (BUSY if self._queue else SHARE) * (end - start)
+        self._looked, self._idle = (end, end - start), 0.0
         if made is not None:
             with self._wake:
                 self._solve = made
@@ -173,7 +181,7 @@ class Writer:
         try:
             work()
         except Exception as error:
-            self._next = time.monotonic() + 1.0
+            self._looked, self._idle = (time.monotonic(), 1.0 / SHARE), 0.0
             self._failed(error)
 
     def _solver(self) -> None:

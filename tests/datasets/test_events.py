@@ -108,6 +108,7 @@ MALFORMED = [
     (b'{"type": "node", "id": "\\ud800"}', "id", "valid text"),
     (b'{"type": "node", "id": 1' + b"0" * 30 + b"}", "id", "64 bits"),
     (b'{"type": "node", "id": 1, "a": {"b": 1}}', "a", "a value must be a number"),
+    (b'{"type": "node", "id": 1, "\\ud800": 1}', "\ud800", "name of a column must be valid"),
     (b'{"type": "node", "id": 1, "time": "soon"}', "time", "a number or an ISO date"),
     (b'{"type": "node", "id": 1, "time": 1e300}', "time", "must lie within"),
     (b'{"type": "node", "id": 1, "time": [1]}', "time", "a number is needed"),

@@ -323,6 +323,7 @@ def test_an_edited_kind_is_fitted_again():
         ('{"version": 1, "columns": [{"name": "a"}]}', "must have name, kind, size, parts"),
         ('{"version": 1, "columns": [{"name": "a", "kind": "x"}]}', "must be one of number, .*'x'"),
         ('{"version": 1, "columns": [{"name": "a", "kind": "vector"}]}', "from 1 to .*, got 0"),
+        ('{"version": 1, "columns": [{"name": "\\ud800", "kind": "number"}]}', "valid text"),
         (
             '{"version": 1, "columns": [{"name": "a", "kind": "number", "parts": true}]}',
             "only a vector has parts",

@@ -13,7 +13,8 @@ from numba.core.errors import TypingError
 from numba.core.registry import CPUDispatcher
 
 from evergraph.feature_graph import compiled
-from evergraph.feature_graph.compiled.kept import Files
+from evergraph.feature_graph.compiled import support
+from evergraph.feature_graph.compiled.kept import Files, compiled_before
 from evergraph.feature_graph.compiled.support import _root
 
 FOLDER = Path(compiled.__file__).parent
@@ -35,6 +36,23 @@ def test_every_loop_is_kept_under_the_hash_of_all_files():
     assert len(loops) > 30
     for made in loops:
         assert made._cache._cache_file._source_stamp == compiled.sources(FOLDER)
+
+
+def test_it_is_known_whether_loops_were_compiled_before(tmp_path, capsys, monkeypatch):
+    from types import SimpleNamespace
+
+    from evergraph.cli.console import use_threads
+
+    made = SimpleNamespace(_cache=SimpleNamespace(_cache_file=Files(tmp_path, "aA", "new")))
+    Files(tmp_path, "aA", "old").save("float32", "earlier")
+    assert not compiled_before(made)
+    monkeypatch.setattr(support, "adjacency", made)
+    use_threads(1)
+    assert "compiles its loops" in capsys.readouterr().err
+    Files(tmp_path, "bB", "new").save("float32", "code")
+    assert compiled_before(made)
+    use_threads(1)
+    assert capsys.readouterr().err == ""
 
 
 def test_what_other_sources_left_is_not_read_and_goes(tmp_path):

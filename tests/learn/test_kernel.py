@@ -12,6 +12,7 @@ from evergraph.feature_graph import feature_adjacency
 from evergraph.feature_graph.fixed_point import ONE
 from evergraph.feature_graph.kernel import Planes, Similarity, planes
 from evergraph.learn.dual import (
+    SHARPNESS,
     Choice,
     Mixture,
     Stored,
@@ -133,6 +134,19 @@ def test_scores_are_sharpened_as_fits_best():
     for s in (best / 1.2, best, best * 1.2):
         given = -np.log(softmax(s * scores)[np.arange(3), target]).mean()
         assert given == pytest.approx(loss) if s == best else given > loss
+
+
+def test_halving_finds_the_best_sharpness_of_all():
+    rng = np.random.default_rng(0)
+    for noise in (0.1, 0.5, 3.0):
+        target = rng.integers(0, 4, 60)
+        scores = np.eye(4)[target] + noise * rng.standard_normal((60, 4))
+        losses = [
+            -np.log(softmax(s * scores)[np.arange(60), target] + 1e-12).mean() for s in SHARPNESS
+        ]
+        best, loss = sharpen(scores, target)
+        assert best == SHARPNESS[np.argmin(losses)]
+        assert loss == pytest.approx(min(losses))
 
 
 def test_the_best_mixture_is_chosen():

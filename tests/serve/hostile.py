@@ -30,6 +30,7 @@ NAMES = (
     "'; DROP TABLE node; --", "1 OR 1=1", "<script>alert(1)</script>", '"><img src=x onerror=y>',
     "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "{{7*7}}", "${jndi:ldap://x}", "\u202eevil",
     "a\x00b", "%s%s%n", "__proto__", "=cmd|' /C calc'!A0", "\ud83d\ude00" * 3, "x" * 2000,
+    "\ud800",
 )  # fmt: skip
 PATHS = (
     "/../../etc/passwd", "/nodes/../../etc/passwd", "/nodes/%2e%2e/%2e%2e/etc/passwd", "//etc",

@@ -18,7 +18,7 @@ from evergraph.serve.service import GROWTH
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
-FIGURES = os.environ.get("EVERGRAPH_FIGURES")  # a folder for screenshots; set by `make figures`
+FIGURES = os.environ.get("EVERGRAPH_FIGURES")  # where `make figures` wants the screenshots
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 TOKEN = "a-token-of-enough-length"
 HOSTILE = "<img src=x onerror=alert(1)>\"'&lt;<script>alert(2)</script>"
@@ -208,10 +208,26 @@ def sticking_out(page):
     )
 
 
+def numbers(color):
+    """Red, green and blue from 0 to 1, whichever way the browser writes them."""
+    whole = 1 if color.startswith("color(") else 255
+    return [float(part) / whole for part in re.findall(r"\d+\.?\d*", color)[:3]]
+
+
 def luminance(page, selector, which):
     color = page.locator(selector).first.evaluate(f"e => getComputedStyle(e).{which}")
-    red, green, blue = (int(part) for part in re.findall(r"\d+", color)[:3])
-    return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
+    red, green, blue = numbers(color)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(*colors):
+    """Of a text with what is behind it, as WCAG has it."""
+    linear = (
+        [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in found]
+        for found in map(numbers, colors)
+    )
+    found = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05 for r, g, b in linear)
+    return found[1] / found[0]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -221,6 +237,12 @@ def test_light_and_dark_follow_the_system(visit, service, scheme):
     for place in ("body", ".card"):
         back, text = luminance(page, place, "backgroundColor"), luminance(page, place, "color")
         assert (back - text > 0.6) if scheme == "light" else (text - back > 0.6)
+    pairs = page.evaluate(  # at once: the cells are made anew every second
+        """() => [...document.querySelectorAll('#confusion td')].filter((e) => e.textContent)
+          .map((e) => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor])"""
+    )
+    assert len(pairs) >= 2
+    assert min(contrast(*pair) for pair in pairs) > 4.4
     drawn = page.evaluate("document.getElementById('curve').layout.font.color")
     wanted = "getComputedStyle(document.documentElement).getPropertyValue('--soft').trim()"
     assert drawn == page.evaluate(wanted)
@@ -378,8 +400,8 @@ def test_the_page_comes_back_after_a_restart(visit, start, tmp_path):
     page.locator("#status.live").wait_for()
 
 
-@pytest.mark.skipif(FIGURES is None, reason="EVERGRAPH_FIGURES names no folder for screenshots")
 def test_screenshots(visit, start, tmp_path):
+    figures = Path(FIGURES or tmp_path)
     url = start(demo(tmp_path / "model", rate=250))
     page = visit(url)
     until(
@@ -390,8 +412,11 @@ def test_screenshots(visit, start, tmp_path):
     page.get_by_label("Id of a node").fill("192")
     page.get_by_role("button", name="Show").click()
     until(page, "document.getElementById('name').textContent === '192'")
-    page.screenshot(path=f"{FIGURES}/serve_desktop.png", full_page=True)
+    page.screenshot(path=figures / "serve_desktop.png", full_page=True)
     phone = visit(url, viewport=PHONE, color_scheme="dark")
     ready(phone)
     phone.wait_for_timeout(3000)  # a few points of the curves
-    phone.screenshot(path=f"{FIGURES}/serve_phone.png")
+    phone.screenshot(path=figures / "serve_phone.png")
+    for name, least in (("desktop", 1280 * 1500), ("phone", 390 * 844)):
+        header = (figures / f"serve_{name}.png").read_bytes()[16:24]
+        assert int.from_bytes(header[:4]) * int.from_bytes(header[4:]) >= least

@@ -48,7 +48,8 @@ def test_other_sites_cannot_use_a_browser(tmp_path):
         made.client.learn(FIRST)
         own = f"{made.host}:{made.port}"
         assert made.send("GET", "/stats", origin=f"http://{own}")[0] == 200
-        for origin in ("http://evil.example", "null", f"http://{own}.evil.example"):
+        foreign = ("http://evil.example", "null", f"http://{own}.evil.example", "http://[")
+        for origin in foreign:
             status, found, _ = made.send("POST", "/events", lines([node(70)]), origin=origin)
             assert (status, found["error"]) == (
                 403,

@@ -93,9 +93,9 @@ def test_a_question_can_leave_no_trace(tmp_path):
         body = '{"ids": ["p90"], "remember": false}'
         assert made.send("POST", "/predict", body)[1]["predictions"][0]["id"] == "p90"
         assert made.client.inspect()["counts"]["predictions"] == before
-        assert made.service._asked == {}
+        assert made.service.asked.take() == {}
         made.send("POST", "/predict", '{"ids": ["p90"]}')
-        assert list(made.service._asked) == ["p90"]
+        assert list(made.service.asked.take()) == ["p90"]
         status, found, _ = made.send("POST", "/predict", '{"ids": ["p90"], "remember": 1}')
         assert (status, "true or false" in found["error"]) == (422, True)
 

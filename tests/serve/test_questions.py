@@ -252,3 +252,19 @@ def test_the_stream_sends_curves_and_states(service):
     assert stats["latency_ms"]["events"]["p50"] > 0
     assert 0 <= stats["novelty"]["mean"] <= 1
     assert stats["drift"]["alarms"] == 0
+
+
+def test_a_change_that_is_found_again_is_one_alarm():
+    from evergraph.model.record import Scored
+    from evergraph.serve.monitor import Monitor
+
+    monitor, right = Monitor(), Scored("a", "x", "x")
+    for predicted in ("x", "y", "x"):
+        monitor.took(1000, 0, [right._replace(predicted=predicted)] * 1000, 0)
+    found = monitor.stats({})["drift"]
+    assert [one["kind"] for one in found["last"]] == ["error", "error"]
+    assert found["alarms"] == 2
+    rose, fell = found["last"]
+    assert rose["before"] < 0.1
+    assert rose["after"] > 0.9 > fell["after"]
+    assert fell["before"] > fell["after"]

@@ -4,6 +4,8 @@ import json
 import random
 import socket
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from served import COLUMNS, ROWS, SCHEMA, SMALL, edges, lines, node, serve
@@ -238,3 +240,40 @@ def test_a_network_can_be_served(tmp_path, learner):
     with evergraph.open(tmp_path / "model") as model:
         assert model.digest() == digest
         assert model.predict(["p3"])[0].label == found[0].label
+
+
+def test_two_requests_with_one_key_at_once_are_stored_once(service):
+    service.client.learn([SCHEMA, *EVENTS])
+    release = threading.Event()
+    service.service.writer.call(lambda: release.wait(20))
+    body = lines([node(k) for k in range(100, 120)])
+    with ThreadPoolExecutor(4) as pool:
+        sent = [
+            pool.submit(service.send, "POST", "/events", body, idempotency_key="twice")
+            for _ in range(4)
+        ]
+        time.sleep(0.5)  # all of them have asked how far the request is
+        release.set()
+        answers = [one.result() for one in sent]
+    assert {status for status, *_ in answers} <= {200, 503}
+    for status, found, headers in answers:
+        assert found["accepted"] == 20 if status == 200 else headers["retry-after"] == "1"
+    assert service.client.inspect()["position"] == len(EVENTS) + 20
+    assert service.send("POST", "/events", body, idempotency_key="twice")[1]["accepted"] == 20
+
+
+def test_what_could_not_be_stored_is_remembered_until_it_can(service):
+    service.client.learn([SCHEMA, *EVENTS, node(120, label=False)])
+    service.settle()
+    service.client.predict(["p120"])
+
+    def pages(most):
+        file = service.service.model.store._file.connection
+        return file.execute(f"PRAGMA max_page_count = {most}").fetchone()
+
+    service.service.writer.call(lambda: pages(1)).result(20)  # not more than there are
+    wide = [{"type": "node", "id": "x" * 1000 + str(k)} for k in range(200)]
+    status, found, _ = service.send("POST", "/events", lines(wide))
+    assert (status, "free some space" in found["error"]) == (507, True)
+    service.service.writer.call(lambda: pages(2**30)).result(20)
+    assert list(service.service.asked.take()) == ["p120"]

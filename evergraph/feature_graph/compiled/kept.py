@@ -11,6 +11,7 @@ import os
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from numba.core.caching import IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
@@ -68,3 +69,9 @@ def keep(made, stamp):
 
     made.compile = compile_alone
     return made
+
+
+def compiled_before(made: Any) -> bool:
+    """Whether any loop of these sources is on disk; `made` is one of them."""
+    files = made._cache._cache_file
+    return any(files._base.parent.glob(f"*.{files._valid}.*.nbc"))

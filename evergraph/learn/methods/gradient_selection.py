@@ -46,7 +46,7 @@ class Influence(Replay):
         assert learner.memory is not None
         influence = item_gradients(learner, batch).square().sum(1)
         balanced = not batch.target.is_floating_point()
-        learner.memory.rank(batch, -influence.double().numpy(), balanced)
+        learner.memory.rank(batch, -influence.double().cpu().numpy(), balanced)
 
 
 @dataclass
@@ -88,7 +88,7 @@ class GSS(Replay):
                 assert memory is not None
                 scores = memory.keys[:-1].clip(min=1e-6)
                 if score >= 1 or not len(scores):
-                    return len(memory) - 1 if len(scores) == len(memory) - 1 else 0
+                    return len(scores)
                 drawn = int(learner.rng.choice(len(scores), p=scores / scores.sum()))
                 wins = learner.rng.random() < scores[drawn] / (scores[drawn] + max(score, 1e-6))
                 return drawn if wins else len(scores)

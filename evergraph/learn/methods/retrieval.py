@@ -54,7 +54,7 @@ class MIR(Method):
 def losses(learner: Learner, batch: Batch) -> Tensor:
     """The loss of each item alone, `(B,)`, without noise or batch statistics."""
     learner.model.eval()
-    outputs = learner.model(batch).split(1)
+    outputs = learner.outputs(batch).split(1)
     found = [learner.task.loss(out, item) for out, item in zip(outputs, batch, strict=True)]
     learner.model.train()
     return torch.stack(found)

@@ -61,9 +61,8 @@ function confusion({ classes: names, counts }) {
     const cells = counts[at].map((value, to) => {
       const share = value / total;
       const cell = make("td", {}, value ? count(value) : "");
-      cell.style.setProperty("--share", `${Math.round(90 * share)}%`);
+      cell.style.setProperty("--share", `${Math.round(100 * share)}%`);
       cell.style.setProperty("--hue", at === to ? "var(--accent)" : "var(--against)");
-      cell.classList.toggle("strong", share > 0.55);
       return cell;
     });
     return make("tr", {}, make("th", { scope: "row", class: "cut", title: name }, dot(name), name), ...cells);

@@ -29,7 +29,7 @@ export const count = (value) => whole.format(Math.round(value));
 export const percent = (value, digits = 1) =>
   value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`;
 export const milliseconds = (value) =>
-  value === null || value === undefined ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+  value === null || value === undefined ? "–" : `${value < 10 ? value.toFixed(1) : Math.round(value)}\u00a0ms`;
 export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
 
 let names = [];

@@ -133,8 +133,8 @@ function confirmed() {
   say("confirm-name", String(shown));
   dialog.returnValue = "no";
   dialog.showModal();
-  return new Promise((resolve) => {
-    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+  return new Promise((resolve) => { // a late event of an earlier dialog is not an answer to this one
+    dialog.onclose = () => dialog.open || resolve(dialog.returnValue === "yes");
   });
 }
 
