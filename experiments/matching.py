@@ -38,7 +38,7 @@ Report = Callable[[str], None]
 ORACLE = "ratio test, best on the test itself"
 AVERAGED = (
     "precision", "recall", "f1", "mean_error", "possible_error", "train_seconds", "auc_dlt",
-    "auc_magsac", "auc_pose",
+    "auc_magsac", "auc_unrefined", "auc_pose",
 )  # fmt: skip
 
 RATIOS = tuple(round(0.7 + 0.025 * step, 3) for step in range(13))  # 0.7 to 1
@@ -97,17 +97,20 @@ def run_seed(
         matcher, found = train_on(kind, data, valid, settings.fit, settings.views, seed)
         seconds = making + found["train_seconds"]
         more = {"setting": "", "train_seconds": seconds, "parameters": found["parameters"]}
-        cells += _cells(tests, kind.upper(), matcher.match_pair, seed, more)
+        cells += cells_of(tests, kind.upper(), matcher.match_pair, seed, more)
         matchers[kind] = matcher
     if settings.bare and "fgn" in matchers:
         report("points without scale or orientation")
         cells += _bare_cells(seed, settings, tests, matchers["fgn"])
     report("unrelated pairs")
     methods = {kind.upper(): matcher.match_pair for kind, matcher in matchers.items()}
-    return {"cells": cells, "unrelated": _unrelated({**settled(), **methods}, tests)}, matchers
+    return {
+        "cells": cells,
+        "unrelated": unrelated_matches({**settled(), **methods}, tests),
+    }, matchers
 
 
-def _unrelated(methods: dict[str, Match], tests: dict[str, list[Pair]]) -> dict[str, Cell]:
+def unrelated_matches(methods: dict[str, Match], tests: dict[str, list[Pair]]) -> dict[str, Cell]:
     """How many matches there are in pairs of different pictures, and in pairs of one picture."""
     kinds = {"different": strangers(tests), "same": tests["homographies of photographs"]}
     return {
@@ -148,7 +151,7 @@ def _bare_cells(
         **settled("corners"),
     }
     for method, match in methods.items():
-        yield from _cells(bare, method, match, seed, more)
+        yield from cells_of(bare, method, match, seed, more)
         more = {"setting": "", "train_seconds": 0.0}
 
 
@@ -180,12 +183,12 @@ def _baseline_cells(
         shown = valid[:: max(len(valid) // slow, 1)] if method in ("GMS", "AdaLAM") else valid
         best = _best(shown, settings)
         more = {"setting": best, "train_seconds": time.process_time() - start}
-        yield from _cells(tests, method, settings[best], seed, more)
+        yield from cells_of(tests, method, settings[best], seed, more)
     ratios = grids["ratio test"]
     for test, shown in tests.items():  # a bound, not a method
         best = _best(shown, ratios)
         more = {"setting": best, "train_seconds": 0.0}
-        yield from _cells({test: list(shown)}, ORACLE, ratios[best], seed, more)
+        yield from cells_of({test: list(shown)}, ORACLE, ratios[best], seed, more)
 
 
 def _best(shown: Sequence[Pair], settings: dict[str, Match]) -> str:
@@ -196,9 +199,10 @@ def _best(shown: Sequence[Pair], settings: dict[str, Match]) -> str:
     return max(score, key=lambda name: score[name])
 
 
-def _cells(
+def cells_of(
     tests: dict[str, list[Pair]], method: str, match: Match, seed: int, more: Cell
 ) -> list[Cell]:
+    """The scores of one method on every test."""
     return [
         {"test": test, "method": method, "seed": seed, **more, **evaluate(shown, match, True)}
         for test, shown in tests.items()

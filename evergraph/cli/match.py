@@ -199,12 +199,15 @@ def match_train(
     pairs: Annotated[int, typer.Option(min=2, help="Pairs to make.")] = 1000,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Gradient steps, 8 pairs each; default: 300, with --bare 150."),
+        typer.Option(min=1, help="Gradient steps, 8 pairs each; default: 300, to adapt 150."),
     ] = None,
     detector: Annotated[str, typer.Option(help="`sift`, `orb` or `corners`.")] = "sift",
     bare: Annotated[
         bool,
         typer.Option("--bare", help="Adapt --matcher to points without scale or orientation."),
+    ] = False,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="Adapt --matcher to views turned and tilted by far.")
     ] = False,
     matcher: MatcherFile = None,
     points: Points = 256,
@@ -219,20 +222,21 @@ def match_train(
     it is.
     """
     with complaints():
-        from evergraph.apps.matching.homography import Views
+        from evergraph.apps.matching.homography import WIDE, Views
         from evergraph.apps.matching.train import GENTLE, Fit, train
         from evergraph.evaluate.evidence import provenance
 
         evidence = provenance()
         quiet_threads()
-        views = Views(points=points, detector=detector)  # type: ignore[arg-type]
+        seen = WIDE if wide else Views()
+        views = replace(seen, points=points, detector=detector)  # type: ignore[arg-type]
         with progress(as_json) as shown:
-            how = GENTLE if bare else Fit()
+            how = GENTLE if bare or wide else Fit()
             how = replace(how, steps=steps or how.steps)
-            start = open_matcher(matcher, None, points, None) if bare else None
+            start = open_matcher(matcher, None, points, None) if bare or wide else None
             task = shown.add_task("making pairs, then training", total=how.steps)
             follow = lambda step: shown.update(task, completed=step)  # noqa: E731
-            tool, result = train(folder, kind, pairs, how, views, seed, follow, start)  # type: ignore[arg-type]
+            tool, result = train(folder, kind, pairs, how, views, seed, follow, start, bare)  # type: ignore[arg-type]
         tool.save(save, {**result, **evidence})
     result = {**evidence, **result}
     publish(result, as_json, out, lambda: numbers(f"{kind} on {folder or 'pictures'}", result))

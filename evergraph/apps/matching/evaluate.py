@@ -45,7 +45,7 @@ class Score:
     errors: Array = field(repr=False)
     possible: Array = field(repr=False)
     share: float
-    corner: tuple[float, float] | None = None
+    corner: tuple[float, float, float] | None = None
     angle: float | None = None
     epipolar: float | None = None
 
@@ -105,7 +105,7 @@ def summarize(scores: Sequence[Score]) -> dict[str, Any]:
         out["possible_error"] = float(possible.mean())
         out["possible_share"] = float(np.mean([score.share for score in scores]))
     corners = [score.corner for score in scores if score.corner is not None]
-    for kind, name in enumerate(("dlt", "magsac")):
+    for kind, name in enumerate(("dlt", "magsac", "unrefined")):
         if corners:
             out[f"auc_{name}"] = areas([c[kind] for c in corners], CORNERS)
     if posed:
@@ -135,20 +135,21 @@ def areas(errors: Sequence[float], limits: Sequence[float]) -> list[float]:
     return [float(np.clip(1 - ordered / limit, 0, None).mean()) for limit in limits]
 
 
-def corner_errors(pair: Pair, matches: Matches) -> tuple[float, float]:
-    """Mean corner errors of homographies estimated by DLT and by MAGSAC, in pixels."""
+def corner_errors(pair: Pair, matches: Matches) -> tuple[float, float, float]:
+    """Mean corner errors of homographies by DLT, by MAGSAC refined and by MAGSAC, in pixels."""
     points0, points1 = pair.points(matches)
     corners = np.array([[[0, 0], [1, 0], [1, 1], [0, 1]]], float) * pair.size
     direct = cv2.findHomography(points0, points1, 0)[0] if len(points0) >= 4 else None
+    robust = [verify(points0, points1, "homography", refine=r).model for r in (True, False)]
     out = []
-    for found in (direct, verify(points0, points1, "homography").model):
+    for found in (direct, *robust):
         distance = np.inf
         if found is not None:
             with np.errstate(all="ignore"):
                 there = [cv2.perspectiveTransform(corners, m)[0] for m in (pair.homography, found)]
                 distance = float(np.linalg.norm(there[0] - there[1], axis=1).mean())
         out.append(distance if np.isfinite(distance) else np.inf)
-    return out[0], out[1]
+    return out[0], out[1], out[2]
 
 
 def pose_error(pair: Pair, matches: Matches) -> float:

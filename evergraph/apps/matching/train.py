@@ -152,23 +152,25 @@ def train(
     views: Views = Views(),  # noqa: B008
     seed: int = 0,
     report: Report = _quiet,
-    bare: Matcher | None = None,
+    start: Matcher | None = None,
+    bare: bool = False,
 ) -> tuple[Matcher, dict[str, Any]]:
     """Train on a folder, or on the bundled pictures of a seed's split if there is none.
 
-    `bare` is a matcher that is adapted to points without scale or orientation (`bare_pairs`).
+    `start` is a matcher that is adapted (see `adapt`) in place of a new one; `bare` trains for
+    points without scale or orientation (`bare_pairs`).
     """
-    start = time.process_time()
+    began = time.process_time()
     if folder is not None and layout_of(folder) == "tartanair":
         learn, valid, names = _frames(folder, count, views, seed)
-        if bare is not None:
+        if bare:
             learn, valid = dropped(learn, seed), dropped(valid, seed)
     else:
-        learn, valid, names = _pictures(folder, count, views, seed, bare is not None)
+        learn, valid, names = _pictures(folder, count, views, seed, bare)
     data = examples(learn)
-    making = time.process_time() - start
-    network = None if bare is None else bare.network
-    kind = kind if bare is None else bare.kind
+    making = time.process_time() - began
+    network = None if start is None else start.network
+    kind = kind if start is None else start.kind
     tool, found = train_on(kind, data, valid, how, views, seed, report, network)
     found["train_seconds"] += making
     return tool, {**found, "kind": kind, "seed": seed, "pairs": len(data), "images": names}

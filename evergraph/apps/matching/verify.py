@@ -55,10 +55,12 @@ def verify(
     model: Model = "fundamental",
     cameras: tuple[Array, Array] | None = None,
     tolerance: float | None = None,
+    refine: bool = True,
 ) -> Geometry:
     """Estimate a model from matched points `(M, 2)` each with MAGSAC, always with the same seed.
 
-    `cameras` are the intrinsic matrices `(3, 3)`, which an essential matrix needs.
+    `cameras` are the intrinsic matrices `(3, 3)`, which an essential matrix needs. A homography is
+    refined, see `refined_homography`.
 
     Example:
         >>> points = np.random.default_rng(0).uniform(0, 100, (20, 2))
@@ -85,7 +87,7 @@ def verify(
         return nothing
     if found is None or found.shape != (3, 3):
         return nothing
-    if model == "homography":
+    if model == "homography" and refine:
         found = refined_homography(found, points0, points1)
         off = np.linalg.norm(warp(points0, found) - points1, axis=1)
         return Geometry(found, np.nan_to_num(off, nan=np.inf) <= limit)

@@ -13,6 +13,7 @@ from matching_pairs import texture
 from typer.testing import CliRunner
 
 from benchmarks import matching as bench
+from evergraph.apps.matching.matcher import Matcher
 from evergraph.cli.match import match
 from experiments import matching as compare
 from experiments import matching_scenes as render
@@ -229,6 +230,25 @@ def test_train_then_evaluate(images, rendered, tmp_path):
     plain = invoke("evaluate", images, "--points", 60, "--pairs", 1)
     assert plain.exit_code == 0, plain.output
     assert "AUC" in plain.output
+
+
+@pytest.mark.parametrize("way", ["--bare", "--wide"])
+def test_train_adapts_a_matcher(way, images, tmp_path):
+    path, out = tmp_path / "matcher.safetensors", tmp_path / "adapted.json"
+    options = ("--pairs", 4, "--steps", 1, "--points", 250, "--save", path, "--out", out)
+    shown = invoke("train", images, way, *options)
+    assert shown.exit_code == 0, shown.output
+    start = Matcher.pretrained().network
+    assert 0 < farthest(Matcher.load(path).network, start) < 0.01  # one gentle step, half of it
+    fresh = invoke("train", images, *options)
+    assert fresh.exit_code == 0, fresh.output
+    assert farthest(Matcher.load(path).network, start) > 0.1
+
+
+def farthest(one, other):
+    """The largest difference of two parameters."""
+    both = zip(one.parameters(), other.parameters(), strict=True)
+    return max(float((a - b).detach().abs().max()) for a, b in both)
 
 
 def test_render_writes_every_category(tmp_path):
