@@ -50,7 +50,7 @@ class _NearMean(_ByFeatures):
 
     def unfit(self, rows: Array, own: Array) -> Array:
         away: Array = np.linalg.norm(rows[own] - rows[own].mean(0), axis=1)
-        return away
+        return away.round(5)  # two items are equally far from their mean: the older one goes
 
 
 class _Covering(_ByFeatures):
@@ -123,7 +123,7 @@ def Coverage(  # noqa: N802
 def _unit_rows(slots: Slots) -> Array:
     """The features of all items, each of unit length; those without any stay zero."""
     x = as_dense(slots.batch(range(len(slots))).x)
-    rows: Array = x.reshape(len(slots), -1).numpy().astype(np.float32)
+    rows: Array = x.reshape(len(slots), -1).numpy().astype(np.float64)
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.where(length > 0, length, 1))
 

@@ -121,15 +121,18 @@ def trials(
 def main(kills: int, events: int, out: Path | None) -> int:
     """Kill so many times; the counts go to a file."""
     from evergraph.evaluate.evidence import provenance
+    from evergraph.evaluate.run import SCHEMA
 
     evidence, chunk = provenance(), 1000
     version = subprocess.run([SERVER, "--version"], capture_output=True, text=True, check=True)
-    seen: dict[str, object] = {"server": version.stdout.split(" sha=")[0]}
+    seen: dict[str, object] = {"kind": "learn from a stream of Redis, killed"}
     with tempfile.TemporaryDirectory() as name:
         wrong = trials(Path(name), kills, events, chunk, random.Random(0), seen)
     config = {"events": events, "kills": kills, "chunk": chunk}
+    config["server"] = version.stdout.split(" sha=")[0]
     if out is not None:
-        result = {**evidence, "config": config, **seen, "failures": wrong}
+        cells = [{**seen, "failures": wrong}]
+        result = {"schema": SCHEMA, **evidence, "config": config, "cells": cells}
         out.write_text(json.dumps(result, indent=1) + "\n")
     print("\n".join(wrong) or "each event counts once")
     return len(wrong)

@@ -12,6 +12,7 @@ import torch
 from helpers import same as equal
 
 from evergraph.graph import Neighbors, SparseRows
+from evergraph.graph.neighbors import as_dense
 from evergraph.learn import MEMORIES, Memory
 from evergraph.learn.checkpoint import contents_digest
 from evergraph.learn.packed import pack
@@ -69,6 +70,31 @@ class Plain:
 
     def class_balanced(self, batch):
         self._smallest(batch, lambda item: int(item.target[0]))
+
+    def mean_of_feature(self, batch):
+        def away(rows, labels, i):
+            own = [row for row, label in zip(rows, labels, strict=True) if label == labels[i]]
+            return round(float(np.linalg.norm(rows[i] - sum(own) / len(own))), 5)
+
+        self._by_features(batch, away)
+
+    def coverage(self, batch):
+        def crowd(rows, labels, i):
+            others = [row for row, label in zip(rows, labels, strict=True) if label != labels[i]]
+            return sum(2 - 2 * float(rows[i] @ row) < 1.2**2 for row in others)
+
+        self._by_features(batch, crowd)
+
+    def _by_features(self, batch, unfit):
+        for item in batch:
+            self.put(item, 0.0)
+        while self.full():
+            rows = [as_dense(item.x).flatten().double().numpy() for item in self.items]
+            rows = [row / (np.linalg.norm(row) or 1.0) for row in rows]
+            labels = [int(item.target) for item in self.items]
+            largest = max(sorted(set(labels)), key=labels.count)
+            members = [i for i, label in enumerate(labels) if label == largest]
+            self.drop(max(members, key=lambda i: unfit(rows, labels, i)))
 
     def _smallest(self, batch, group):
         for item, key in zip(batch, self.rng.random(len(batch)).tolist(), strict=True):
@@ -158,7 +184,7 @@ def digest(memory):
 
 
 def fits(name, form):
-    return name != "class-balanced" or form != "numbers"
+    return form != "numbers" or name not in ("class-balanced", "mean-of-feature", "coverage")
 
 
 def assert_same(memory, plain):
