@@ -17,10 +17,11 @@ import numpy as np
 import typer
 
 from benchmarks.measure import resident_mb
-from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
+from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.recording import Recordings
 from evergraph.apps.action.sources import load
-from evergraph.apps.action.windows import split_in_time
+from evergraph.apps.action.splits import split_in_time
+from evergraph.apps.action.teaching import RecognizerConfig
 from evergraph.cli.console import (
     AsJson,
     DataRoot,

@@ -1,389 +1,269 @@
-"""Closed forms on rich features of windows: `python -m experiments.action_rich`.
+"""Closed forms on rich features beside what a practitioner would pick.
 
-The windows are those of `experiments.action`. With people left out, settings are those that did
-best on other people, never looked at the ones tested on. Pieces are saved one by one.
+`python -m experiments.action_rich`. The windows are those of `experiments.action`. All methods
+choose their settings in the same way, by leaving people of the training part out in turn; nobody
+who is tested on is looked at. A seed moves the training windows. Pieces are saved one by one.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from itertools import combinations, product
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 import typer
 from torch import Tensor
 
+from evergraph.apps.action.choice import CANDIDATES, choose
 from evergraph.apps.action.network import signals
+from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.recording import Recordings
-from evergraph.apps.action.rich import STRENGTH, RichFeatures
-from evergraph.apps.action.rich import WEIGHTS as SHIPPED
+from evergraph.apps.action.rich import CLOSED, RichFeatures, Settings
+from evergraph.apps.action.search import Discriminants, Table, encoder_of, search
 from evergraph.apps.action.sources import load
-from evergraph.apps.action.windows import as_batch
+from evergraph.apps.action.splits import split_in_time
+from evergraph.apps.action.teaching import RecognizerConfig
+from evergraph.apps.action.windows import Windows, cut
 from evergraph.cli.console import DataRoot, Out, complaints, use_threads, write
 from evergraph.evaluate.evidence import provenance
+from evergraph.evaluate.metrics import maximum_backward_forgetting
 from evergraph.evaluate.run import SCHEMA
-from evergraph.extras import require
-from evergraph.learn.learner import Learner
-from evergraph.learn.methods import Analytic
-from evergraph.nn.fgn import FGN
-from evergraph.stream.batch import Batch
-from experiments.action import PAIRS, Config, Prepared, dsads, left_out, prepare
-from experiments.cells import markdown
+from experiments import window_features as other
+from experiments.action import dsads
+from experiments.action_cells import PAIRS, left_out
+from experiments.action_rich_tables import document, summarized
+from experiments.action_runs import Config
 
-STRENGTHS = (0.2, 0.6, 1.8)
-WEIGHTS = (0.25, 1.0)  # of correlations
-SHARES = (0.0, 0.25, 0.5)  # weights of the graph
-RIDGE = 0.1  # strength of the ridge on convolutions, for each window; not searched
-DRAWS = 5  # of training windows in the ablation
-
-Setting = dict[str, float]
-LDA_RICH = [{"correlations": 1.0, "graph": 0.0, "strength": s} for s in STRENGTHS]
-RICH = [
-    {"correlations": c, "graph": g, "strength": s}
-    for c, g, s in product(WEIGHTS, SHARES, STRENGTHS)
-]
-CLOSED: dict[str, list[Setting]] = {
-    "rich": RICH,
-    "rich without graph": [one for one in RICH if not one["graph"]],
-    "LDA-rich": LDA_RICH,
+WINDOWS = Config()
+TREES, RIDGE = "ExtraTrees-rich", "MiniRocket-style ridge"
+TIME = PAIRS  # the number of the paper's split in time, after the pairs of people
+SHIFT = 40  # samples that a seed moves the training windows by
+PLAIN = Settings(correlations=1.0, graph=0.0, gravity=0.0, mean=0.0, between=1.0, turn=0.0)
+PLAIN_STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""LDA-rich: the features and the analysis of a practitioner, with more strengths to choose from."""
+SEARCHES: dict[str, Any] = {
+    "rich": ((0.0,),),
+    "rich-graph": ((Settings().graph,),),
+    "LDA-rich": ((0.0,), (PLAIN,), PLAIN_STRENGTHS),
 }
-"""Closed forms, and the settings that are compared for each on people held back."""
-AS_SHIPPED: Setting = {
-    "correlations": SHIPPED["correlations"], "graph": SHIPPED["graph"], "strength": STRENGTH,
-}  # fmt: skip
-FIXED: dict[str, Setting] = {
-    "rich-graph, as shipped": AS_SHIPPED,
-    "rich, as shipped": {**AS_SHIPPED, "graph": 0.0},
-    "LDA-rich, same strength": {**AS_SHIPPED, "correlations": 1.0, "graph": 0.0},
+"""What is searched: weights of the graph, settings, and strengths."""
+WITHOUT: dict[str, Callable[[Settings], bool]] = {
+    "rich-graph": lambda one: one.graph > 0,
+    "rich": lambda one: not one.graph,
+    "rich-graph, no turned copies": lambda one: one.graph > 0 and not one.turn,
+    "rich-graph, people not told apart": lambda one: one.graph > 0 and one.between == 1,
+    "rich-graph, no gravity, no mean": lambda one: one.graph > 0 and not one.gravity,
 }
-"""Settings that are not searched, the first two of them as the program has them."""
+"""Which of the settings that were tried each variant may have."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """Features of training and test windows of one split, before blocks are weighted."""
+class Split(NamedTuple):
+    """Recordings to learn from, and windows of both parts with their persons."""
 
-    train: Tensor
-    test: Tensor
-    target: Tensor
-    truth: Tensor
-    block: Mapping[str, Tensor]  # which columns belong to it
-    raw: tuple[Tensor, Tensor]  # standardized signals
-
-    def weight(self, setting: Setting) -> Tensor:
-        """The weight of each feature."""
-        weight = torch.ones(self.train.shape[1])
-        for name in ("correlations", "graph"):
-            weight[self.block[name]] = setting[name]
-        return weight
-
-    def weighted(self, setting: Setting) -> tuple[Tensor, Tensor]:
-        """Features with the weights of a setting; blocks of weight 0 are left out."""
-        weight = self.weight(setting)
-        kept = weight > 0
-        return self.train[:, kept] * weight[kept], self.test[:, kept] * weight[kept]
+    data: Recordings
+    train: Windows
+    test: Windows
+    person: Tensor
+    tested: Tensor
+    people: tuple[str, ...]  # their names
 
 
-def table(ready: Prepared, data: Recordings, config: Config) -> Table:
-    """Compute the features of all windows; scales are those of the training windows."""
-    count, windows = len(ready.train), ready.windows
-    ones = {"correlations": 1.0, "graph": 1.0}
-    encoder = RichFeatures(data.layout, config.length // 2, ones)
-    encoder.update(windows.x[:count])
-    features = encoder(windows.x)[:, 0, :-1]
-    sizes = encoder.sizes
-    ends = dict(zip(sizes, np.cumsum(list(sizes.values())), strict=True))
-    block = {name: torch.arange(ends[name] - sizes[name], ends[name]) for name in sizes}
-    y = signals(windows.x)
-    scaled = (y - encoder.mean.view(1, -1, 1)) / encoder.deviation.view(1, -1, 1)
-    parts = features[:count], features[count:], windows.target[:count], windows.target[count:]
-    return Table(*parts, block, (scaled[:count], scaled[count:]))
+def split_of(data: Recordings, number: int, seed: int = 0) -> Split:
+    """The windows of a pair of people left out, or of the paper's split in time."""
+    if number == TIME:
+        early, late = split_in_time(data)
+    else:
+        gone = left_out(data, number)
+        early, late = data.without(gone), data.of(gone)
+    rate, people = data.layout.rate, list(data.subjects)
+    moved = tuple(one.part(SHIFT * seed, len(one), rate) for one in early.recordings)
+    early = replace(early, recordings=moved)
+    train = cut(moved, data.activities, WINDOWS.length, WINDOWS.stride)
+    test = cut(late.recordings, data.activities, WINDOWS.length, WINDOWS.test_stride)
+    person, tested = (
+        torch.tensor([people.index(one.subject) for one in part.recordings])[windows.source]
+        for part, windows in ((early, train), (late, test))
+    )
+    return Split(early, train, test, person, tested, data.subjects)
 
 
-def items(x: Tensor, y: Tensor | None = None) -> Batch:
-    """Rows as items of the closed form, with a constant that keeps their size."""
-    constant = x.new_full((len(x), 1), 10 * x.shape[1] ** 0.5)
-    return as_batch(torch.cat([x, constant], 1).unsqueeze(1), y)
+def tables(split: Split, tried: list[Settings]) -> tuple[Table, Tensor]:
+    """Features of training windows, and those of test windows in their scale."""
+    layout = split.data.layout
+    encoder: RichFeatures = encoder_of(layout, split.train, tried)
+    table = Table.of(encoder, split.train, layout, {one.turn for one in tried})
+    return table, encoder.scaled(split.test.x)
 
 
-def closed(train: Tensor, target: Tensor, strength: float, order: Tensor | None = None) -> Learner:
-    """The library's exact closed form, after one pass in some order."""
-    model = FGN(train.shape[1] + 1, layer="transform", channels=(), message="none")
-    learner = Learner(model, Analytic("lda", strength, blocks=("x",)), outliers="pass")
-    order = torch.arange(len(train)) if order is None else order
-    for part in order.split(500):
-        learner.observe(items(train[part], target[part]))
-    return learner
+def trials_of(data: Recordings, number: int, kind: str) -> list[dict[str, Any]]:
+    """What settings are worth on people of the training part who are left out in turn."""
+    split = split_of(data, number)
+    given = split.train, split.person, split.data.layout
+    made = search(*given, *SEARCHES[kind])
+    return [{"kind": kind, "settings": asdict(one), "left_out": known} for one, known in made]
 
 
-class Discriminant:
-    """What `closed` solves, in floating point, for many settings on the same rows."""
-
-    def __init__(self, found: Table, rows: Tensor | None = None) -> None:
-        rows = torch.arange(len(found.train)) if rows is None else rows
-        x, y = found.train[rows].double(), found.target[rows]
-        self.found, self.classes = found, y.unique()
-        self.counts = torch.stack([(y == c).sum() for c in self.classes])
-        self.means = torch.stack([x[y == c].mean(0) for c in self.classes])
-        rest = x - self.means[torch.searchsorted(self.classes, y)]
-        self.within = rest.T @ rest / (len(x) - len(self.classes))
-
-    def right(self, setting: Setting) -> Tensor:
-        """Which test windows are predicted right."""
-        weight = self.found.weight(setting).double()
-        kept = weight > 0
-        weight = weight[kept]
-        left = self.within[kept][:, kept] * weight[:, None] * weight
-        left += setting["strength"] * left.diagonal().mean() * torch.eye(len(weight))
-        means = self.means[:, kept] * weight
-        solved = torch.cholesky_solve(means.T, torch.linalg.cholesky(left))
-        offset = (self.counts / self.counts.sum()).log() - 0.5 * (means.T * solved).sum(0)
-        scores = (self.found.test[:, kept] * weight) @ solved + offset
-        right: Tensor = self.classes[scores.argmax(1)] == self.found.truth
-        return right
-
-
-def accuracy_of(learner: Learner, x: Tensor, y: Tensor) -> Tensor:
-    """Which rows are predicted right, `(N,)`."""
-    return torch.cat([learner.predict(items(part)) for part in x.split(500)]) == y
-
-
-# -- other methods on the same windows ----------------------------------------------------------
-
-
-def trees(found: Table, seed: int) -> Tensor:
-    """ExtraTrees on the rich features without the graph."""
-    x, test = found.weighted({"correlations": 1.0, "graph": 0.0})
-    forest = require("sklearn.ensemble", "action").ExtraTreesClassifier
-    made = forest(n_estimators=200, random_state=seed).fit(x.numpy(), found.target.numpy())
-    return torch.from_numpy(made.predict(test.numpy())) == found.truth
-
-
-def convolved(y: Tensor, seed: int, example: Tensor) -> Tensor:
-    """Shares of positive values of many fixed convolutions, after MiniRocket, `(B, 1260)`.
-
-    The 84 kernels of length 9 with three weights of 2 and six of -1, at five dilations, each on the
-    sum of a random few of the signals `(B, S C, T)`; thresholds are quartiles on `example`.
-    """
-    rng = np.random.default_rng(seed)
-    columns = []
-    for dilation, places in product((1, 2, 3, 4, 6), combinations(range(9), 3)):
-        kernel = torch.full((1, 1, 9), -1.0)
-        kernel[..., list(places)] = 2
-        chosen = torch.from_numpy(rng.choice(y.shape[1], int(2 ** rng.uniform(0, 3.3)), False))
-        sample, values = (
-            torch.nn.functional.conv1d(
-                part[:, chosen].sum(1, keepdim=True),
-                kernel,
-                padding=4 * dilation,
-                dilation=dilation,
-            )[:, 0]
-            for part in (example, y)
-        )
-        limits = torch.quantile(sample.flatten(), torch.tensor([0.25, 0.5, 0.75]))
-        columns += [(values > limit).float().mean(1) for limit in limits]
-    return torch.stack(columns, 1)
-
-
-def convolution_ridge(found: Table, seed: int) -> Tensor:
-    """Ridge regression on `convolved`."""
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(found.train))[:64])
-    parts = [convolved(y, seed, found.raw[0][order]) for y in found.raw]
-    spread, mean = torch.std_mean(parts[0], 0)
-    x, test = ((part - mean) / spread.clamp(min=1e-6) for part in parts)
-    goal = torch.nn.functional.one_hot(found.target).float()
-    gram, right = x.T @ x, x.T @ (goal - goal.mean(0))
-    weight = torch.linalg.solve(gram + RIDGE * len(x) * torch.eye(x.shape[1]), right)
-    right = (test @ weight + goal.mean(0)).argmax(1) == found.truth
-    assert isinstance(right, Tensor)
-    return right
-
-
-DRAWN: dict[str, Callable[[Table, int], Tensor]] = {
-    "ExtraTrees-rich": trees,
-    "convolution ridge": convolution_ridge,
-}
-"""Methods that draw random numbers, from windows and a seed to what is predicted right."""
-
-
-# -- pieces -------------------------------------------------------------------------------------
-
-
-def people_config(data: Recordings, numbers: tuple[int, ...]) -> Config:
-    """The windows without some pairs of people."""
-    gone = tuple(name for n in numbers for name in left_out(data, n))
-    return Config(split="subjects", left_out=gone, stride=200)
-
-
-def search_piece(data: Recordings, pair: tuple[int, int]) -> list[dict[str, Any]]:
-    """Learn without two pairs of people; how well each is known is a trial for the other."""
-    config = people_config(data, pair)
-    ready = prepare(config, data)
-    found = table(ready, data, config)
-    groups = [torch.tensor([s in left_out(data, n) for s in ready.subjects]) for n in pair]
-    solver = Discriminant(found)
-    tried = [(setting, solver.right(setting)) for setting in RICH]
-    return [
-        {
-            "setting": setting, "for": pair[1 - side], "tested_on": pair[side],
-            "validation_accuracy": float(right[groups[side]].float().mean()),
-        }
-        for setting, right in tried
-        for side in (0, 1)
-    ]  # fmt: skip
-
-
-def best(trials: list[dict[str, Any]], number: int, among: list[Setting]) -> Setting:
-    """The setting with the best mean accuracy on people held back for a pair."""
-    mine = [t for t in trials if t["for"] == number]
-
-    def mean(one: Setting) -> float:
-        return fmean(t["validation_accuracy"] for t in mine if t["setting"] == one)
-
-    return max(among, key=mean)
-
-
-def people_piece(
-    data: Recordings, number: int, trials: list[dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    """The closed forms on one pair of people left out."""
-    config = people_config(data, (number,))
-    found = table(prepare(config, data), data, config)
-    for method, among in CLOSED.items():
-        setting, start = best(trials, number, among), time.process_time()
-        x, test = found.weighted(setting)
-        learner = closed(x, found.target, setting["strength"])
-        right = accuracy_of(learner, test, found.truth)
-        yield _row("subjects", method, number, 0, right, start, setting)
-
-
-def fixed_piece(data: Recordings, number: int) -> Iterator[dict[str, Any]]:
-    """The settings that are not searched, on one pair of people left out."""
-    config = people_config(data, (number,))
-    found = table(prepare(config, data), data, config)
-    solver = Discriminant(found)
-    for method, setting in FIXED.items():
-        start = time.process_time()
-        right = solver.right(setting)
-        yield _row("subjects", method, number, 0, right, start, setting)
-
-
-def drawn_piece(data: Recordings, number: int, seed: int, method: str) -> dict[str, Any]:
-    """A method with a seed on one pair of people left out."""
-    config = people_config(data, (number,))
-    found, start = table(prepare(config, data), data, config), time.process_time()
-    return _row("subjects", method, number, seed, DRAWN[method](found, seed), start, {})
-
-
-def ablation_piece(
-    data: Recordings, number: int, trials: list[dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    """With and without the graph on the same draws of half of all windows at stride 100."""
-    config = replace(people_config(data, (number,)), stride=100)
-    found = table(prepare(config, data), data, config)
-    with_graph = [one for one in RICH if one["graph"]]
-    without = CLOSED["rich without graph"]
-    for seed in range(DRAWS):
-        rng = np.random.default_rng(seed)
-        drawn = torch.from_numpy(rng.permutation(len(found.train))[: len(found.train) // 2])
-        solver = Discriminant(found, drawn)
-        for method, among in (("with graph", with_graph), ("without graph", without)):
-            setting, start = best(trials, number, among), time.process_time()
-            right = solver.right(setting)
-            yield _row("ablation", method, number, seed, right, start, setting)
-
-
-def time_piece(data: Recordings, trials: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The paper's split in time: settings as for the first pair, in three orders of the stream."""
-    config = Config()
-    ready = prepare(config, data)
-    found = table(ready, data, config)
-    rng = torch.Generator().manual_seed(0)
-    orders = {
-        "regular": torch.randperm(len(found.train), generator=rng),
-        "lifelong": torch.arange(len(found.train)),
-        "class": found.target.argsort(stable=True),
+def chosen_of(trials: list[dict[str, Any]]) -> dict[str, Any]:
+    """For each method the best of its trials; what is shipped is the best of all but LDA-rich."""
+    ranked = sorted(trials, key=lambda trial: -trial["left_out"])
+    rich = [one for one in ranked if one["kind"] != "LDA-rich"]
+    found = {
+        name: next(one for one in rich if may(Settings(**one["settings"])))
+        for name, may in WITHOUT.items()
     }
-    for name, order in orders.items():
-        for method, among in CLOSED.items() if name == "regular" else [("rich", RICH)]:
-            setting, start = best(trials, 0, among), time.process_time()
-            x, test = found.weighted(setting)
-            learner = closed(x, found.target, setting["strength"], order)
-            right = accuracy_of(learner, test, found.truth)
-            sums = learner.method.sums  # type: ignore[attr-defined]
-            yield _row(name, method, 0, 0, right, start, setting) | {"digest": sums.digest()}
-    start = time.process_time()
-    yield _row("regular", "ExtraTrees-rich", 0, 0, trees(found, 0), start, {})
+    found["shipped"] = max((found["rich"], found["rich-graph"]), key=lambda one: one["left_out"])
+    found["LDA-rich"] = next(one for one in ranked if one["kind"] == "LDA-rich")
+    return found
 
 
-def _row(
-    name: str, method: str, number: int, seed: int, right: Tensor, start: float, setting: Any
+def closed_rows(data: Recordings, number: int, seed: int, chosen: Any) -> Iterator[dict[str, Any]]:
+    """The closed forms on one split, all from the same sums."""
+    split = split_of(data, number, seed)
+    mine = {name: one for name, one in chosen.items() if name not in (TREES, RIDGE)}
+    settings = {name: Settings(**one["settings"]) for name, one in mine.items()}
+    table, test = tables(split, list(settings.values()))
+    solver = Discriminants(table, split.person, torch.arange(len(split.train)))
+    for name, one in settings.items():
+        start = time.process_time()
+        yield row(split, name, number, seed, solver.predict(one, test), start)
+
+
+def trees_row(data: Recordings, number: int, seed: int, known: dict[str, Any]) -> dict[str, Any]:
+    """ExtraTrees on rich features; what a tree looks at was found with seed 0."""
+    split, start = split_of(data, number, seed), time.process_time()
+    table, test = tables(split, [PLAIN])
+    rows = other.Rows(table.rows, split.train.target, split.person)
+    if TREES not in known:
+        found = other.best_trees(rows)
+        known[TREES] = {"settings": dict(zip(("most", "leaf"), found[0], strict=True)),
+                        "left_out": found[1]}  # fmt: skip
+    setting = list(known[TREES]["settings"].values())
+    made = other.trees(rows, test, setting, seed, other.TREES)
+    return row(split, TREES, number, seed, made, start)
+
+
+def ridge_row(data: Recordings, number: int, seed: int, known: dict[str, Any]) -> dict[str, Any]:
+    """A ridge on convolutions in the manner of MiniRocket; its strength was found with seed 0."""
+    split, start = split_of(data, number, seed), time.process_time()
+    deviation = encoder_deviation(split)
+    parts = [signals(part.x) / deviation for part in (split.train, split.test)]
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(parts[0])))
+    example = parts[0][order[: other.SAMPLE]]
+    x, test = (other.convolved(part, example, seed) for part in parts)
+    rows = other.Rows(x, split.train.target, split.person)
+    if RIDGE not in known:
+        strength, left_out = other.best_ridge(rows)
+        known[RIDGE] = {"settings": {"strength": strength}, "left_out": left_out}
+    found = other.ridge(rows)(test, known[RIDGE]["settings"]["strength"])
+    return row(split, RIDGE, number, seed, found, start)
+
+
+def encoder_deviation(split: Split) -> Tensor:
+    """The deviation of each signal in the training windows, `(S C, 1)`."""
+    made = RichFeatures(split.data.layout, split.train.x.shape[-1])
+    made.scale.update(split.train.x)
+    return made.deviation.flatten().unsqueeze(1)
+
+
+def shipped_row(data: Recordings, number: int, every: bool) -> dict[str, Any]:
+    """The program's own way: `choose` on the training part, then learn all of it, exactly."""
+    split, start = split_of(data, number), time.process_time()
+    config = RecognizerConfig("rich-graph", WINDOWS.length, WINDOWS.stride)
+    choice = choose(split.data, config, CANDIDATES if every else CLOSED)
+    config = replace(config, model=choice.model, settings=choice.settings)
+    recognizer = Recognizer(data.layout, data.activities, config)
+    recognizer.learn(split.data.recordings, choice.passes)
+    recognizer.calibration = choice.calibration
+    found = recognizer.probabilities(split.test.x).argmax(-1)
+    name = "as shipped, FGN compared" if every else "as shipped"
+    picked = {
+        "picked": choice.model, "accuracy_held_back": choice.accuracy, "left_out": choice.left_out,
+        "settings": asdict(choice.settings), "held_back": choice.held_back,
+    }  # fmt: skip
+    return {**row(split, name, number, 0, found, start), **picked}
+
+
+def stream_rows(data: Recordings, chosen: Any) -> Iterator[dict[str, Any]]:
+    """Forgetting in one pass, class by class and in the order of the paper: solved after each task.
+
+    A task is a person, whose activities come one after the other, or an activity.
+    """
+    split = split_of(data, TIME)
+    settings = {n: Settings(**chosen[n]["settings"]) for n in ("shipped", "LDA-rich")}
+    table, test = tables(split, list(settings.values()))
+    truth = split.test.target
+    for order, task in (("lifelong", split.person), ("class", split.train.target)):
+        history: dict[str, list[list[float]]] = {name: [] for name in settings}
+        start = time.process_time()
+        for last in task.unique().tolist():
+            rows = (task <= last).nonzero()[:, 0]
+            solver = Discriminants(table, split.person, rows)
+            for name, one in settings.items():
+                found = solver.predict(one, test)
+                recall = [
+                    float((found == k)[truth == k].double().mean())
+                    for k in range(len(data.activities))
+                ]
+                history[name].append(recall)
+        for name, recalls in history.items():
+            lost = maximum_backward_forgetting(np.array(recalls))
+            made = row(split, name, TIME, 0, solver.predict(settings[name], test), start)
+            yield {**made, "table": order, "forgetting": float(lost.mean())}
+
+
+def row(
+    split: Split, method: str, number: int, seed: int, found: Tensor, start: float
 ) -> dict[str, Any]:
+    """What a method has of all test windows, and of each person."""
+    right = (found == split.test.target).double()
+    tested = split.tested.unique().tolist()
+    people = {split.people[p]: float(right[split.tested == p].mean()) for p in tested}
     return {
-        "table": name, "method": method, "pair": number, "seed": seed, "setting": setting,
-        "accuracy": float(right.float().mean()), "windows": len(right),
+        "table": "regular" if number == TIME else "subjects", "method": method, "pair": number,
+        "seed": seed, "accuracy": float(right.mean()), "people": people, "windows": len(right),
         "cpu_seconds": time.process_time() - start,
     }  # fmt: skip
 
 
-# -- the command ----------------------------------------------------------------------------------
+# -- pieces ---------------------------------------------------------------------------------
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean accuracy of each method by table, and the paired difference that the graph makes."""
-    found: dict[str, Any] = {}
-    for name, method in dict.fromkeys((r["table"], r["method"]) for r in rows):
-        mine = [r for r in rows if (r["table"], r["method"]) == (name, method)]
-        pairs = sorted({r["pair"] for r in mine})
-        by_pair = [fmean(r["accuracy"] for r in mine if r["pair"] == p) for p in pairs]
-        found.setdefault(name, {})[method] = {
-            "accuracy": fmean(by_pair), "by_pair": by_pair, "runs": len(mine),
-            "cpu_seconds": fmean(r["cpu_seconds"] for r in mine),
-        }  # fmt: skip
-    place = {(r["method"], r["pair"], r["seed"]): r for r in rows if r["table"] == "ablation"}
-    gains = [
-        row["accuracy"] - place["without graph", pair, seed]["accuracy"]
-        for (method, pair, seed), row in place.items()
-        if method == "with graph" and ("without graph", pair, seed) in place
-    ]
-    if len(gains) > 1:
-        half = 1.96 * stdev(gains) / len(gains) ** 0.5
-        found["graph"] = {
-            "gain": fmean(gains),
-            "interval": [fmean(gains) - half, fmean(gains) + half],
-        }
-        found["graph"] |= {"gains": gains, "better": sum(g > 0 for g in gains), "of": len(gains)}
-    return found
+def pieces(seeds: int) -> list[str]:
+    """All that is run: what, the number of the split, the seed; important ones first."""
+    splits = range(PAIRS + 1)
+    plan = [f"search {n} 0 {kind}" for n, kind in product(splits, SEARCHES)]
+    plan += [f"closed {n} {s}" for s, n in product(range(seeds), splits) if n < TIME or not s]
+    plan += [f"stream {TIME} 0"]
+    plan += [f"{kind} {n} 0" for kind, n in product(("trees", "ridge", "shipped"), splits)]
+    more = product(range(1, seeds), ("trees", "ridge"), splits)
+    plan += [f"{kind} {n} {s}" for s, kind, n in more]
+    return plan + [f"compared {n} 0" for n in splits]
 
 
-def document(found: dict[str, Any]) -> str:
-    """All tables in one Markdown text."""
-    text = ["# Action recognition: closed forms on rich features of windows"]
-    head = ["method", "accuracy", "by pair of people", "runs", "CPU s of a run"]
-    for name in ("subjects", "regular", "lifelong", "class", "ablation"):
-        if name in found:
-            body = [
-                [method, f"{one['accuracy']:.4f}", " ".join(f"{a:.3f}" for a in one["by_pair"]),
-                 str(one["runs"]), f"{one['cpu_seconds']:.1f}"]
-                for method, one in found[name].items()
-            ]  # fmt: skip
-            text.append(f"## {name}\n\n{markdown(head, body)}")
-    if "graph" in found:
-        graph = found["graph"]
-        low, high = graph["interval"]
-        text.append(
-            f"The graph's share, paired over pairs of people and draws of training windows: "
-            f"{100 * graph['gain']:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}, normal "
-            f"95 % interval over the runs), better in {graph['better']} of {graph['of']}."
-        )
-    return "\n\n".join(text) + "\n"
+def run_piece(data: Recordings, piece: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Make one piece; `settings` of a split come with its first piece and are kept."""
+    kind, *numbers = piece.split()
+    number, seed = map(int, numbers[:2])
+    mine = settings.setdefault(str(number), {"trials": []})
+    if kind == "search":
+        mine["trials"] += trials_of(data, number, numbers[2])
+        if {one["kind"] for one in mine["trials"]} == set(SEARCHES):
+            mine["closed"] = chosen_of(mine["trials"])
+        return []
+    if kind == "closed":
+        return list(closed_rows(data, number, seed, mine["closed"]))
+    if kind in ("trees", "ridge"):
+        make = trees_row if kind == "trees" else ridge_row
+        return [make(data, number, seed, mine["closed"])]
+    if kind == "stream":
+        return list(stream_rows(data, mine["closed"]))
+    return [shipped_row(data, number, kind == "compared")]
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -392,52 +272,35 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     data: Annotated[str, typer.Option(help="Recordings; by default DSADS in --data-root.")] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of methods that draw numbers.")] = 5,
-    pieces: Annotated[int, typer.Option(help="Pieces to make in this call; 0: show.")] = 1000,
+    seeds: Annotated[int, typer.Option(min=1, help="Draws of training windows.")] = 5,
+    minutes: Annotated[float, typer.Option(help="Begin no piece after so many minutes.")] = 60,
+    only: Annotated[str, typer.Option(help="Pieces that begin with this.")] = "",
     data_root: DataRoot = None,
     out: Out = Path("out/action_rich.json"),
 ) -> None:
-    """Compare closed forms on rich features, with people left out and in the paper's split.
+    """Compare closed forms with other methods on rich features and convolutions.
 
-    Pieces that --out holds are not made again.
+    Pieces that --out holds are not made again. A .md with all tables is written beside it.
     """
-    evidence = provenance()
+    evidence, start = provenance(), time.monotonic()
     use_threads(1)
     with complaints():
         recordings = load(data or dsads(data_root))
         assert out is not None
-        saved: dict[str, Any] = {"schema": SCHEMA, "trials": [], "cells": [], "done": []}
+        saved: dict[str, Any] = {"schema": SCHEMA, "settings": {}, "rows": [], "done": {}}
         if out.exists():
             saved = json.loads(out.read_text())
-        plan = [f"fixed {n}" for n in range(PAIRS)]
-        plan += [f"{n} 0 ExtraTrees-rich" for n in range(PAIRS)]
-        plan += [f"search {a} {b}" for a, b in combinations(range(PAIRS), 2)]
-        plan += [f"people {n}" for n in range(PAIRS)] + ["time 0"]
-        plan += [f"ablation {n}" for n in range(PAIRS)]
-        for seed, method, number in product(range(seeds), DRAWN, range(PAIRS)):
-            plan.append(f"{number} {seed} {method}")
-        plan = list(dict.fromkeys(plan))
-        for piece in [one for one in plan if one not in saved["done"]][:pieces]:
-            kind, *words = piece.split(maxsplit=2)
-            trials = saved["trials"]
-            if kind == "search":
-                trials += search_piece(recordings, (int(words[0]), int(words[1])))
-            elif kind == "fixed":
-                saved["cells"] += fixed_piece(recordings, int(words[0]))
-            elif kind == "people":
-                saved["cells"] += people_piece(recordings, int(words[0]), trials)
-            elif kind == "ablation":
-                saved["cells"] += ablation_piece(recordings, int(words[0]), trials)
-            elif kind == "time":
-                saved["cells"] += time_piece(recordings, trials)
-            else:
-                saved["cells"].append(drawn_piece(recordings, int(kind), int(words[0]), words[1]))
-            saved["done"].append(piece)
-            found = summary(saved["cells"])
-            config = {"windows": asdict(Config()), "seeds": seeds, "draws": DRAWS}
-            write({**saved, "config": config, "summary": found, **evidence}, out)
-            typer.echo(piece)
-    text = document(summary(saved["cells"]))
+        for piece in pieces(seeds):
+            late = time.monotonic() - start > 60 * minutes
+            if piece in saved["done"] or late or not piece.startswith(only):
+                continue
+            saved["rows"] += run_piece(recordings, piece, saved["settings"])
+            saved["done"][piece] = evidence["commit"]
+            config = {**asdict(WINDOWS), "seeds": seeds, "shift": SHIFT}
+            summary = summarized(saved["rows"])
+            write({**saved, "config": config, "summary": summary, **evidence}, out)
+            typer.echo(f"{piece}: {time.monotonic() - start:.0f} s")
+    text = document(saved["rows"], saved["settings"])
     out.with_suffix(".md").write_text(text)
     typer.echo(text)
 

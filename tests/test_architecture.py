@@ -109,8 +109,9 @@ ORDER = {
     "apps/action": [
         ["recording"],
         ["csv_stream", "outliers", "resample", "score", "windows"],
-        ["network", "sources"],
-        ["novelty", "rich"],
+        ["features", "network", "published", "splits"],
+        ["novelty", "rich", "sources"],
+        ["search", "teaching"],
         ["recognizer"],
         ["choice", "online"],
     ],
@@ -157,7 +158,7 @@ ORDER = {
     ],
     "cli": [
         ["console", "curves", "data_tables", "event_files", "settings"],
-        ["engines", "match_options", "match_output", "model_output", "run_output"],
+        ["action_output", "engines", "match_options", "match_output", "model_output", "run_output"],
         ["action", "learn", "match", "model"],
         ["tune", "serve", "feed"],
     ],

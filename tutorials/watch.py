@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from evergraph.apps.action.online import draw, follow
-from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
+from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.sources import read_folder
-from evergraph.apps.action.windows import divide
+from evergraph.apps.action.splits import divide
+from evergraph.apps.action.teaching import RecognizerConfig
 
 OUT = Path("out/watch")
 RATE = 50  # samples a second

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from evergraph.cli.action_output import report_score
 from evergraph.cli.console import (
     AsJson,
     Seed,
@@ -22,7 +21,6 @@ from evergraph.cli.console import (
     progress,
     remark,
     signals,
-    table_of,
     use_threads,
     write,
     written,
@@ -30,7 +28,6 @@ from evergraph.cli.console import (
 
 if TYPE_CHECKING:
     from evergraph.apps.action.online import Prediction
-    from evergraph.apps.action.score import Score
 
 action = typer.Typer(
     no_args_is_help=True,
@@ -78,6 +75,10 @@ def train(
     ] = None,
     memory: Annotated[int, typer.Option(help="Windows kept to continue learning.")] = 5000,
     memory_bytes: Annotated[int | None, typer.Option(help="Bytes that they may take.")] = None,
+    across: Annotated[
+        bool,
+        typer.Option(help="Windows across changes of activity in a file show what fills most."),
+    ] = False,
     augment: Annotated[bool, typer.Option(help="Vary sensors: for people not seen.")] = False,
     rate: Rate = None,
     split: Split = "time",
@@ -95,9 +96,10 @@ def train(
     """
     with complaints(f"{out}/ is as it was."), signals() as stop, progress(as_json) as shown:
         from evergraph.apps.action.choice import candidates, choose
-        from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
+        from evergraph.apps.action.recognizer import FILE, Recognizer
         from evergraph.apps.action.sources import load
-        from evergraph.apps.action.windows import hold_back, propose_length
+        from evergraph.apps.action.splits import hold_back, propose_length
+        from evergraph.apps.action.teaching import RecognizerConfig
         from evergraph.evaluate.figures import confusion_matrix
         from evergraph.learn.checkpoint import locked
 
@@ -110,15 +112,13 @@ def train(
         config = RecognizerConfig(
             model=candidates(model)[0], length=length,
             stride=stride or max(length // 2, 1), memory=memory, memory_bytes=memory_bytes,
-            augment=augment, seed=seed,
+            across=across, augment=augment, seed=seed,
         )  # fmt: skip
-        recognizer = Recognizer(training.layout, held.known, config)
         with locked(out / FILE):  # fails before the work if the folder cannot be written
             with _step(shown, "comparing models", stop) as report:
                 picked = choose(training, config, candidates(model), epochs, report)
-            if picked.model != config.model:
-                config = replace(config, model=picked.model)
-                recognizer = Recognizer(training.layout, held.known, config)
+            config = replace(config, model=picked.model, settings=picked.settings)
+            recognizer = Recognizer(training.layout, held.known, config)
             with _step(shown, "learning", stop) as report:
                 lesson = recognizer.learn(training.recordings, picked.passes, report=report)
             recognizer.calibration = picked.calibration
@@ -135,7 +135,7 @@ def train(
         "notes": [*everything.notes, *held.notes, picked.text],
         "skipped": lesson.skipped, "clipped": lesson.clipped,
     }  # fmt: skip
-    _report(result, score, as_json, f"{everything.name}, {picked.model}, windows of {length}")
+    report_score(result, score, as_json, f"{everything.name}, {picked.model}, windows of {length}")
 
 
 @action.command("evaluate")
@@ -151,7 +151,7 @@ def evaluate(
     """Test a model on recordings with known activities."""
     from evergraph.apps.action.recognizer import Recognizer
     from evergraph.apps.action.sources import load
-    from evergraph.apps.action.windows import divide
+    from evergraph.apps.action.splits import divide
     from evergraph.evaluate.figures import confusion_matrix
 
     use_threads(1)
@@ -165,7 +165,7 @@ def evaluate(
         if picture:
             confusion_matrix(score.confusion, score.activities, picture)
     result = {"model": str(model), "notes": [*everything.notes, *recognizer.notes]}
-    _report(result, score, as_json, everything.name)
+    report_score(result, score, as_json, everything.name)
 
 
 @action.command("predict")
@@ -287,26 +287,7 @@ def learn(
     if tested:
         was, now = tested["accuracy"]
         text += f"\nAccuracy on the {tested['windows']} windows in memory: {was:.3f} → {now:.3f}"
-    _report(result, None, as_json, text)
-
-
-def summarized(notes: Sequence[str], most: int = 3) -> list[str]:
-    """Notes of many files as a few lines: of one kind the first, and how many more there are.
-
-    Notes are of one kind if they differ in the file, numbers and names before "from" alone.
-    """
-    kinds: dict[str, list[str]] = {}
-    for note in notes:
-        source, told, rest = note.partition(": ")
-        kind = re.sub(r"[-+\d.e]+", "#", rest) if told else source
-        kinds.setdefault(kind, []).append(note)
-    shown = []
-    for alike in kinds.values():
-        shown += alike[:most] if len(alike) <= most else alike[:1]
-        files = len({note.partition(": ")[0] for note in alike})
-        if len(alike) > most:
-            shown.append(f"... and {len(alike) - 1} more like it, in {files} files (--json: all).")
-    return shown
+    report_score(result, None, as_json, text)
 
 
 @contextmanager
@@ -332,41 +313,3 @@ def _heed(stop: Callable[[], bool]) -> None:
 
     if stop():
         raise Stopped("a signal has come")
-
-
-def _report(about: dict[str, Any], score: Score | None, as_json: bool, title: str) -> None:
-    """How well a model does, activity by activity, and notes; the title if there is no score."""
-    if as_json:
-        typer.echo(json.dumps({**about, **({} if score is None else asdict(score))}, indent=1))
-        return
-    untested = about.get("untested", ())
-    if score is not None:
-        rows = [
-            [name, f"{recall:.3f}", f"{score.precision[name]:.3f}"]
-            for name, recall in score.recall.items()
-        ]
-        title = f"{title}: accuracy {score.accuracy:.3f} on {score.windows} windows"
-        missing = dict.fromkeys(untested, "not tested")
-        missing |= dict.fromkeys(about.get("unlearned", ()), "not learned")
-        if missing:
-            title += f" of {len(score.recall)} of {len(score.recall) + len(missing)} activities"
-            rows += [[name, what, ""] for name, what in missing.items()]
-        Console().print(table_of(title, ("activity", "recall", "precision"), rows))
-    else:
-        remark(title, "")
-    if about.get("unlearned"):
-        shown = ", ".join(about["unlearned"])
-        remark(f"Not learned: {shown}. All recordings are shorter than a window.", "bold red")
-    if score is not None and untested:
-        remark(
-            f"Not tested: {', '.join(untested)}. No window of them is held back, so the "
-            "accuracy says nothing of them; record more, or take a shorter --length.",
-            "bold red",
-        )
-    if about.get("clipped"):
-        remark(f"{about['clipped']} outliers were clipped.", "yellow")
-    if about.get("skipped"):
-        remark(f"{about['skipped']} recordings were shorter than a window.", "yellow")
-    for note in summarized(about["notes"]):
-        remark(note)
-    remark(f"The model is in {about['model']}/")

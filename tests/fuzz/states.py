@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 from hypothesis import strategies as st
 
-from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
+from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.recording import generate
+from evergraph.apps.action.teaching import RecognizerConfig
 from evergraph.learn.checkpoint import read_checkpoint, write_checkpoint
 from tests.fuzz.batches import WAYS, _made, good
 from tests.fuzz.files import SCRATCH

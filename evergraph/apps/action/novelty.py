@@ -6,6 +6,7 @@ Both are set on windows that were held back from learning, if possible of other 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,12 +28,13 @@ class Calibration:
     """What held-back windows say about the outputs of a model.
 
     Attributes:
-        temperature: what outputs are divided by before the softmax.
+        temperatures: what the outputs of each model are divided by before the softmax; empty
+            where nothing was held back: by 1.
         usual: quantiles of the distance of held-back windows from the windows in memory; empty if
             nothing was held back, and then no window is unknown.
     """
 
-    temperature: float = 1.0
+    temperatures: tuple[float, ...] = ()
     usual: tuple[float, ...] = ()
 
     def novelty(self, distance: Tensor) -> Tensor:
@@ -47,14 +49,18 @@ class Calibration:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
-    def of(cls, output: Tensor, target: Tensor, distance: Tensor) -> Calibration:
-        """From outputs `(B, K)`, true columns and distances of held-back windows."""
-        loss = [
-            float(torch.nn.functional.cross_entropy(output.double() / t, target))
-            for t in TEMPERATURES
-        ]
+    def of(cls, temperatures: Sequence[float], distance: Tensor) -> Calibration:
+        """From the temperature of each model, and distances of held-back windows."""
         usual = np.quantile(distance.numpy(), np.linspace(0, 1, QUANTILES))
-        return cls(TEMPERATURES[int(np.argmin(loss))], tuple(map(float, usual)))
+        return cls(tuple(temperatures), tuple(map(float, usual)))
+
+
+def temperature(output: Tensor, target: Tensor) -> float:
+    """The temperature at which outputs `(B, K)` are closest to what is true, `(B,)` columns."""
+    loss = [
+        float(torch.nn.functional.cross_entropy(output.double() / t, target)) for t in TEMPERATURES
+    ]
+    return float(TEMPERATURES[int(np.argmin(loss))])
 
 
 def summary(x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:

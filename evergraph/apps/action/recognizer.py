@@ -4,62 +4,44 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.apps.action.network import network
-from evergraph.apps.action.novelty import Calibration, distance, summary
+from evergraph.apps.action.novelty import Calibration, distance, summary, temperature
 from evergraph.apps.action.outliers import ChannelGate
 from evergraph.apps.action.recording import Layout, Recording
-from evergraph.apps.action.rich import CLOSED, STRENGTH, rich_network
+from evergraph.apps.action.rich import Settings
 from evergraph.apps.action.score import ALLOWED_LOSS, Lesson, Score, require_kept
-from evergraph.apps.action.windows import Windows, as_batch, check_windows, cut
+from evergraph.apps.action.teaching import (
+    RecognizerConfig,
+    Report,
+    Teaching,
+    built,
+    is_closed,
+    windows_of,
+)
+from evergraph.apps.action.windows import Windows, as_batch, check_windows
 from evergraph.learn.checkpoint import CheckpointError, previous, read_generation
 from evergraph.learn.gate import Outliers
 from evergraph.learn.learner import Learner
-from evergraph.learn.memory import Reservoir
-from evergraph.learn.methods import Analytic, Finetune, Replay
-from evergraph.learn.training import Training
 from evergraph.stream.batch import Batch, concatenate
-from evergraph.stream.schedule import Schedule, shuffled
 
 FILE = "recognizer.safetensors"
 CHUNK = 100
-CLOSED_BATCH = 1000  # windows that the closed form learns together
-MOST_BATCHES, FEWEST_PASSES = 2000, 20  # the longest training that looks for convergence
-PATIENCE = 60, 3  # batches and passes without a gain after which it has converged
 
 FORGED = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
 """What comes out of a model folder whose content is not what `save` writes."""
 
 
-@dataclass(frozen=True)
-class RecognizerConfig:
-    """How a recognizer is built and trained; see also `evergraph.learn.training.Training`."""
-
-    model: str = "fgn"  # a name of `network.NETWORKS` or `rich.CLOSED`
-    length: int = 50  # of windows, in samples
-    stride: int = 25
-    memory: int = 5000  # windows that are kept to continue learning
-    memory_bytes: int | None = None  # that they may take
-    batch_size: int = 50  # windows that are learned together
-    epochs: int = 2  # passes over the recordings in training
-    learn_batches: int = 60  # in how many a new recording is learned, at the least
-    replay_batches: int = 2  # from memory for each new one
-    lr: float = 2e-3
-    averaging: float = 0.95
-    augment: bool = False  # change training windows a little: helps with people not seen before
-    seed: int = 0
-
-
 class Recognizer:
     """Learns activities from recordings and recognizes them; `activities` are known so far.
 
+    A window's task is the number of its person in `people`, which a closed form reads.
     `notes` say why the newest generation of a model folder could not be read, see `load`.
 
     Example:
@@ -83,39 +65,28 @@ class Recognizer:
         check_windows(config.length, config.stride)
         self.layout, self.config = layout, config
         self.activities = list(activities)
-        features = config.length // 2
-        self.learner = Learner(
-            rich_network(layout, features, CLOSED[config.model])
-            if self.closed
-            else network(config.model, layout, features, config.seed, config.augment),
-            Analytic("lda", STRENGTH, blocks=("x",)) if self.closed else Replay(),
-            Reservoir(config.memory, config.memory_bytes, seed=config.seed),
-            Training(
-                optimizer="adam",
-                lr=config.lr,
-                steps=1,
-                replay_batches=config.replay_batches,
-                replay_batch_size=config.batch_size,
-                averaging=config.averaging,
-            ),
-            config.seed,
-            outliers="pass",  # the gate sees samples, before windows are cut
-        )
+        self.people: list[str] = []
+        self.members = [built(name, layout, config) for name in config.models]
         self.gate = ChannelGate()
         self.calibration = Calibration()
         self._known: tuple[int, Tensor] | None = None  # summaries of memory, and when
 
     @property
+    def learner(self) -> Learner:
+        """The first of the models whose probabilities are averaged."""
+        return self.members[0]
+
+    @property
     def closed(self) -> bool:
-        """Whether it is a closed form, which needs no passes and does not depend on the order."""
-        return self.config.model in CLOSED
+        """Whether all of it is a closed form, which needs no passes."""
+        return all(map(is_closed, self.members))
 
     def learn(
         self,
         recordings: Sequence[Recording],
         epochs: int | None = None,
         rescale: bool = False,
-        report: Callable[[int, int], None] = lambda done, total: None,
+        report: Report = lambda done, total: None,
         allowed_loss: float | None = ALLOWED_LOSS,
         outliers: Outliers = "clip",
         converged: Callable[[int], bool] = lambda passes: False,
@@ -141,90 +112,37 @@ class Recognizer:
         self.layout.check(recordings)
         items = [] if self.learner.memory is None else self.learner.memory.items
         old = concatenate(items) if items else None
-        kept = copy.deepcopy((self.learner, self.gate)), self.activities
+        kept = copy.deepcopy((self.members, self.gate)), self.activities, self.people
         try:
             recordings, clipped = self.gate(recordings, self.layout, outliers)
             windows = self._cut(recordings, activities)
             before = None if old is None else self._score(old)
             self.activities = activities
-            self._learn(windows, epochs, rescale, report, converged)
+            self.people = list(dict.fromkeys([*self.people, *(r.subject for r in recordings)]))
+            owner = torch.tensor([self.people.index(one.subject) for one in recordings])
+            person = owner[windows.source]
+            teach = Teaching(windows, person, self.layout, self.config, epochs, rescale)
+            for member in self.members:
+                teach(member, report, converged)
             after = None if old is None else self._score(old)
             if before is not None and after is not None and allowed_loss is not None:
                 require_kept(before, after, allowed_loss)
         except BaseException:
-            (self.learner, self.gate), self.activities = kept
+            (self.members, self.gate), self.activities, self.people = kept
             raise
         return Lesson(windows.skipped, clipped, before, after)
 
-    def _learn(
-        self,
-        windows: Windows,
-        epochs: int | None,
-        rescale: bool,
-        report: Callable[[int, int], None],
-        converged: Callable[[int], bool],
-    ) -> None:
-        if rescale or not self.learner.classes:
-            self.learner.model.encoder.update(windows.x)
-        rng = np.random.default_rng(self.config.seed)
-        size = CLOSED_BATCH if self.closed else self.config.batch_size
-        passes = epochs or -(-self.config.learn_batches // -(-len(windows) // size))
-        passes = 1 if self.closed else passes
-        every = torch.arange(len(windows))
-        order = Schedule.from_groups({str(i): shuffled(every, rng) for i in range(passes)}, size)
-        again = Replay(store=False) if self.learner.classes else Finetune()
-        first = self.learner.method
-        each = -(-len(windows) // size)
-        for done, (index, number) in enumerate(zip(order.batches, order.tasks, strict=True), 1):
-            if not self.closed:  # memory takes every window once
-                self.learner.method = again if number else first
-            batch = windows.batch(index)
-            self.learner.observe(batch)
-            if self.closed and self.learner.memory is not None:  # what later lessons are tested on
-                self.learner.memory.add(batch)
-            report(done, len(order))
-            if done % each == 0 and converged(done // each):
-                break
-        self.learner.method = first
-
-    def train(
-        self,
-        recordings: Sequence[Recording],
-        validation: Sequence[Recording],
-        epochs: int | None = None,
-        report: Callable[[int, int], None] = lambda done, total: None,
-    ) -> int:
-        """Learn until held-back recordings are recognized no better; returns the best passes.
-
-        With `epochs` it makes so many passes. Otherwise it stops when accuracy on `validation` has
-        not grown for `PATIENCE`. The recognizer is then that of the last pass.
-        """
-        each = -(-len(self._cut(recordings, self.activities)) // self.config.batch_size)
-        best: list[tuple[float, int]] = [(-1.0, 0)]
-
-        def converged(passes: int) -> bool:
-            accuracy = self.evaluate(validation).accuracy
-            best[0] = max(best[0], (accuracy, passes), key=lambda one: one[0])
-            since = passes - best[0][1]
-            return since >= PATIENCE[1] and since * each >= PATIENCE[0]
-
-        if epochs is not None or self.closed:
-            self.learn(recordings, epochs, report=report)
-            return epochs or 1
-        most = max(FEWEST_PASSES, MOST_BATCHES // each)
-        self.learn(recordings, most, report=report, converged=converged)
-        return best[0][1]
-
     def probabilities(self, x: Tensor) -> Tensor:
-        """For windows as measured, `(B, 2 S, C, F)`: the share of each activity, `(B, K)`."""
-        columns = (self._output(x) / self.calibration.temperature).softmax(-1)
-        out = columns.new_zeros(len(x), len(self.activities))
-        out[:, torch.tensor(self.learner.classes)] = columns
-        return out
+        """For windows as measured, `(B, 2 S, C, F)`: the share of each activity, `(B, K)`.
 
-    def _output(self, x: Tensor) -> Tensor:
-        """What activities are decided on, in the order of the learner's classes."""
-        return torch.cat([self.learner.output(as_batch(part)).float() for part in x.split(CHUNK)])
+        It is the mean of what the models say.
+        """
+        out = torch.zeros(len(x), len(self.activities))
+        sharp = self.calibration.temperatures or (1.0,) * len(self.members)
+        for member, by in zip(self.members, sharp, strict=True):
+            shares = (_output(member, x) / by).softmax(-1) / len(self.members)
+            out[:, torch.tensor(member.classes)] += shares
+        return out
 
     def novelty(self, x: Tensor) -> Tensor:
         """The share of held-back windows that are more like those in memory, `(B,)`."""
@@ -245,9 +163,11 @@ class Recognizer:
     def calibrated(self, recordings: Sequence[Recording]) -> Calibration:
         """What recordings that were not learned say about its outputs."""
         windows = self._cut(recordings, self.activities)
-        place = {label: column for column, label in enumerate(self.learner.classes)}
-        target = torch.tensor([place[label] for label in windows.target.tolist()])
-        return Calibration.of(self._output(windows.x), target, self._distance(windows.x))
+        found = []
+        for member in self.members:
+            target = torch.tensor([member.classes.index(k) for k in windows.target.tolist()])
+            found.append(temperature(_output(member, windows.x), target))
+        return Calibration.of(found, self._distance(windows.x))
 
     def evaluate(self, recordings: Sequence[Recording]) -> Score:
         """Recognize recordings whose activities are known."""
@@ -268,7 +188,7 @@ class Recognizer:
 
     def _cut(self, recordings: Sequence[Recording], activities: Sequence[str]) -> Windows:
         self.layout.check(recordings)
-        return cut(recordings, activities, self.config.length, self.config.stride)
+        return windows_of(recordings, activities, self.layout, self.config)
 
     def save(self, folder: Path) -> None:
         """Write everything to a folder, all or nothing; the generation before is kept beside it.
@@ -282,8 +202,14 @@ class Recognizer:
             except CheckpointError:
                 previous(path).replace(path)
         about: dict[str, Any] = {"layout": asdict(self.layout), "config": asdict(self.config)}
-        about |= {"activities": self.activities, "gate": self.gate.state()}
+        about |= {"activities": self.activities, "people": self.people}
+        about |= {"gate": self.gate.state()}
         about |= {"calibration": self.calibration.state()}
+        if len(self.members) > 1:
+            about |= {"mark": self.learner.digest()}
+        for number, member in enumerate(self.members[1:], 2):
+            _keep_matching(_beside(path, number), _mark(path))
+            member.save(_beside(path, number), {"mark": about["mark"]})
         self.learner.save(path, about)
 
     @classmethod
@@ -308,22 +234,59 @@ class Recognizer:
     def _read(cls, path: Path) -> Recognizer:
         try:
             extra = read_generation(path)[1]["extra"]
-            layout = extra["layout"]
+            layout, config = extra["layout"], extra["config"]
+            settings = Settings(**config.get("settings", {}))
             found = cls(
                 Layout(tuple(layout["sensors"]), tuple(layout["channels"]), layout["rate"]),
                 extra["activities"],
-                RecognizerConfig(**extra["config"]),
+                RecognizerConfig(**{**config, "settings": settings}),
             )
+            found.people = list(extra.get("people", ()))
             found.learner.load(path)
+            for number, member in enumerate(found.members[1:], 2):
+                member.load(_matching(_beside(path, number), extra["mark"]))
             found.gate.load_state(extra["gate"])
-            calibration = extra.get("calibration", {})  # of files from before there was one
-            usual = tuple(map(float, calibration.get("usual", ())))
-            found.calibration = Calibration(float(calibration.get("temperature", 1.0)), usual)
+            calibration = extra["calibration"]
+            found.calibration = Calibration(
+                *(tuple(map(float, calibration[name])) for name in ("temperatures", "usual"))
+            )
         except CheckpointError:
             raise
         except FORGED as error:
             raise ValueError(f"{path} is not a recognizer of this program: {error}") from error
         return found
+
+
+def _output(member: Learner, x: Tensor) -> Tensor:
+    """What activities are decided on, in the order of the learner's classes."""
+    return torch.cat([member.output(as_batch(part)).float() for part in x.split(CHUNK)])
+
+
+def _beside(path: Path, number: int) -> Path:
+    """The file of a further model, which goes with either generation of the first."""
+    return path.with_name(f"recognizer-{number}.safetensors")
+
+
+def _mark(path: Path) -> str | None:
+    """What the files of one generation have in common; None if there is none or it is damaged."""
+    with suppress(CheckpointError):
+        mark: str | None = read_generation(path)[1]["extra"].get("mark")
+        return mark
+    return None
+
+
+def _matching(path: Path, mark: str) -> Path:
+    """The generation of a further model that was saved with the first."""
+    found = next((one for one in (path, previous(path)) if _mark(one) == mark), None)
+    if found is None:
+        raise CheckpointError(f"{path} is damaged, or not of the generation of {FILE}")
+    return found
+
+
+def _keep_matching(path: Path, mark: str | None) -> None:
+    """Drop what was saved without the first model, so that a second kill does no harm either."""
+    if mark is not None and _mark(path) != mark and _mark(previous(path)) == mark:
+        previous(path).replace(path)
 
 
 def model_file(folder: Path) -> Path:

@@ -8,111 +8,58 @@ order with the same result, and forgets them again exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
 
-from evergraph.apps.action.network import Standardize, signals, triples
+from evergraph.apps.action import features
+from evergraph.apps.action.network import Augmentation, Standardize, signals, triples
 from evergraph.apps.action.recording import Layout
 from evergraph.apps.action.windows import INSTANTS
-from evergraph.feature_graph.equations import normalize, sgnroot
 from evergraph.nn.fgn import FGN
+from evergraph.noise import draw_from
 
-LAGS = (0, 4, 8, 12)  # samples between two signals that are correlated
-DELAYS = (2, 4, 8, 12)  # samples between a signal and itself
-BANDS = (0.02, 0.06, 0.12, 0.2, 0.32, 0.52, 1.01)  # limits of the bands, in half the rate
-QUARTILES = (0.25, 0.5, 0.75)
-FLOOR = 1e-3  # of a power, in units of the deviation of a sensor
 LIMIT = 8.0  # deviations to which features are clipped
 CHUNK = 1000  # windows at a time
-STRENGTH = 1.8  # shrinkage of the covariance
-BLOCKS = ("moments", "spectrum", "correlations", "graph")
-WEIGHTS = {"moments": 1.0, "spectrum": 1.0, "correlations": 0.25, "graph": 0.25}
-"""How much each block counts: shrinkage asks less of a feature with a larger weight."""
-CLOSED: dict[str, dict[str, float]] = {"rich": {"graph": 0.0}, "rich-graph": {}}
-"""Closed forms by name, and what they change in `WEIGHTS`."""
+BLOCKS = ("moments", "spectrum", "correlations", "graph", "gravity", "mean")
+CLOSED = ("rich", "rich-graph")
+"""Closed forms by name; the first leaves out the feature graph."""
 
 
-def with_magnitudes(y: Tensor, axes: tuple[tuple[int, int, int], ...]) -> Tensor:
-    """Signals `(B, S, C, T)`, and the length of each vector of three axes as channels of its own.
+@dataclass(frozen=True)
+class Settings:
+    """How a closed form on rich features is solved; `search` finds it on people left out.
 
-    Example:
-        >>> with_magnitudes(torch.tensor([[[[3.0], [4.0], [0.0]]]]), ((0, 1, 2),)).flatten()
-        tensor([3., 4., 0., 5.])
+    Attributes:
+        moments: how much this block of features counts: shrinkage asks less of a larger weight;
+            blocks of weight 0 are left out. The same for the other `BLOCKS`.
+        strength: λ, the shrinkage of the covariance.
+        between: how much differences between people count in it, see `Analytic`.
+        turn: each window is learned a second time with each sensor turned by angles of this
+            deviation in radians; 0: it is not.
     """
-    lengths = [y[:, :, list(three)].square().sum(2, keepdim=True).sqrt() for three in axes]
-    return torch.cat([y, *lengths], 2)
 
+    moments: float = 1.0
+    spectrum: float = 1.0
+    correlations: float = 0.25
+    graph: float = 0.25
+    gravity: float = 0.5
+    mean: float = 1.0
+    strength: float = 0.6
+    between: float = 4.0
+    turn: float = 0.25
 
-def moments(y: Tensor) -> Tensor:
-    """Mean, deviation and quartiles of signals `(B, *, T)`: `(B, *, 5)`."""
-    share = torch.tensor(QUARTILES, dtype=y.dtype)
-    quartiles = torch.quantile(y, share, dim=-1).movedim(0, -1)
-    return torch.cat([y.mean(-1, True), y.std(-1, correction=0, keepdim=True), quartiles], -1)
+    @property
+    def weights(self) -> dict[str, float]:
+        """Of the blocks that are read."""
+        return {name: getattr(self, name) for name in BLOCKS if getattr(self, name)}
 
-
-def spectrum(y: Tensor) -> Tensor:
-    """Log-power of signals `(B, *, T)` in six bands, and autocorrelations: `(B, *, 6 + L)`."""
-    length = y.shape[-1]
-    centered = y - y.mean(-1, True)
-    power = torch.fft.rfft(centered * torch.hann_window(length)).abs().square()
-    frequency = torch.linspace(0, 1, power.shape[-1])
-    bands = [
-        power[..., (frequency >= low) & (frequency < high)].sum(-1) for low, high in pairwise(BANDS)
-    ]
-    unit = unit_power(centered)
-    delayed = [(unit[..., :-d] * unit[..., d:]).mean(-1) for d in DELAYS if d < length]
-    return torch.cat([(torch.stack(bands, -1) + FLOOR).log(), torch.stack(delayed, -1)], -1)
-
-
-def unit_power(y: Tensor) -> Tensor:
-    """Signals without their mean, with a mean square of 1."""
-    centered = y - y.mean(-1, True)
-    return centered / (centered.square().mean(-1, True).sqrt() + FLOOR)
-
-
-def correlations(y: Tensor) -> Tensor:
-    """Correlations of the same channel of two sensors, `(B, S, C, T)` to `(B, D)`.
-
-    Lags count for both orders of the two sensors.
-    """
-    unit, sensors, length = unit_power(y), y.shape[1], y.shape[-1]
-    first, second = torch.triu_indices(sensors, sensors, 1)
-    found = []
-    for lag in LAGS:
-        if lag < length:
-            table = _lagged("bsct,buct->bcsu", unit, unit, lag)
-            found.append(table[..., first, second])
-            found += [table[..., second, first]] if lag else []
-    return torch.cat([part.flatten(1) for part in found], 1)
-
-
-def graph(y: Tensor) -> Tensor:
-    """The feature graph of each sensor with the mean of the others, Eqs. (4) to (6), at each lag.
-
-    The features are the channels: `A = sgnroot(Σ_t x_t m_{t+l}ᵀ + m_{t+l} x_tᵀ)`, normalized by
-    rows and columns, where m is the mean of the other sensors. `(B, S, C, T)` to `(B, D)`.
-    """
-    unit, (sensors, channels, length) = unit_power(y), y.shape[1:]
-    if sensors < 2:
-        return y.new_zeros(len(y), 0)
-    mean = (unit.sum(1, keepdim=True) - unit) / (sensors - 1)
-    upper = torch.triu_indices(channels, channels)
-    found = []
-    for lag in LAGS:
-        if lag < length:
-            outer = _lagged("bsct,bsdt->bscd", unit, mean, lag)
-            adjacency = normalize(sgnroot(outer + outer.mT))
-            found.append(adjacency[..., upper[0], upper[1]].flatten(1))
-    return torch.cat(found, 1)
-
-
-def _lagged(equation: str, first: Tensor, second: Tensor, lag: int) -> Tensor:
-    """Mean over time of products with the second `lag` samples later."""
-    length = first.shape[-1] - lag
-    return torch.einsum(equation, first[..., :length], second[..., lag:]) / length
+    def of(self, model: str) -> Settings:
+        """The same without the feature graph, if the model is `rich`."""
+        return replace(self, graph=0.0) if model == CLOSED[0] else self
 
 
 class RichFeatures(nn.Module):
@@ -125,7 +72,7 @@ class RichFeatures(nn.Module):
     Args:
         layout: sensors and channels.
         features: F, the samples of an instant.
-        weights: of `BLOCKS`; those of weight 0 are left out.
+        settings: weights of blocks; those of weight 0 are left out.
 
     Attributes:
         sizes: how many features each block has, in their order.
@@ -137,16 +84,19 @@ class RichFeatures(nn.Module):
     weight: Tensor
 
     def __init__(
-        self, layout: Layout, features: int, weights: dict[str, float] | None = None
+        self,
+        layout: Layout,
+        features: int,
+        settings: Settings = Settings(),  # noqa: B008
     ) -> None:
         super().__init__()
         self.axes = triples(layout.channels)
-        self.weights = {**WEIGHTS, **(weights or {})}
+        self.blocks = tuple(settings.weights)
         self.scale = Standardize(*layout.shape, features)
         self.in_shape, self.in_nodes = self.scale.in_shape, self.scale.in_nodes
         example = torch.zeros(1, INSTANTS * layout.shape[0], layout.shape[1], features)
-        self.sizes = {name: part.shape[1] for name, part in self._blocks(example)}
-        parts = [torch.full((size,), self.weights[name]) for name, size in self.sizes.items()]
+        self.sizes = {name: part.shape[1] for name, part in self._parts(example).items()}
+        parts = [torch.full((self.sizes[name],), by) for name, by in settings.weights.items()]
         self.register_buffer("weight", torch.cat(parts))
         self.register_buffer("center", torch.zeros(len(self.weight)))
         self.register_buffer("spread", torch.ones(len(self.weight)))
@@ -169,44 +119,80 @@ class RichFeatures(nn.Module):
                 "closed form keeps sums of scaled features; train again for another scale"
             )
         self.scale.update(x)
-        found = torch.cat([self._raw(part) for part in x.split(CHUNK)])
-        spread, self.center = torch.std_mean(found, 0, correction=0)
+        spread, self.center = torch.std_mean(self._raw(x), 0, correction=0)
         self.spread = spread.masked_fill(spread < 1e-6, 1.0)
 
-    def _blocks(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
+    def _parts(self, x: Tensor) -> dict[str, Tensor]:
+        """The features of each block, `(B, D)`."""
         sensors, channels = self.scale.mean.shape
         deviation = self.scale.deviation.clone()
         for three in self.axes:  # one for a vector, whose direction stays
             deviation[:, list(three)] = deviation[:, list(three)].mean(1, keepdim=True)
         y = signals(x).unflatten(1, (sensors, channels)) / deviation.unsqueeze(-1)
-        every = with_magnitudes(y, self.axes)
-        makers = {"moments": (moments, every), "spectrum": (spectrum, every)}
-        makers |= {"correlations": (correlations, every), "graph": (graph, y)}
-        for name in BLOCKS:
-            if self.weights[name]:
-                make, given = makers[name]
-                yield name, make(given).flatten(1)
+        every = features.with_magnitudes(y, self.axes)
+        makers: dict[str, Callable[[], Tensor]] = {
+            "moments": lambda: features.moments(every),
+            "spectrum": lambda: features.spectrum(every),
+            "correlations": lambda: features.correlations(every),
+            "graph": lambda: features.graph(y),
+            "gravity": lambda: features.gravity(y, self.axes),
+            "mean": lambda: features.mean(y, self.axes),
+        }
+        return {name: makers[name]().flatten(1) for name in self.blocks}
 
     def _raw(self, x: Tensor) -> Tensor:
-        return torch.cat([part for _, part in self._blocks(x)], 1)
+        parts = [torch.cat(list(self._parts(part).values()), 1) for part in x.split(CHUNK)]
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def scaled(self, x: Tensor) -> Tensor:
+        """Features of windows `(B, 2 S, C, F)` before they are weighted, `(B, D)`."""
+        return ((self._raw(x) - self.center) / self.spread).clamp(-LIMIT, LIMIT)
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """Map windows `(B, 2 S, C, F)` to items `(B, 1, D + 1)`."""
-        parts = [self._raw(part) for part in x.split(CHUNK)]
-        scaled = ((torch.cat(parts) - self.center) / self.spread).clamp(-LIMIT, LIMIT) * self.weight
-        constant = scaled.new_full((len(scaled), 1), 10 * math.sqrt(scaled.shape[1]))
-        return torch.cat([scaled, constant], 1).unsqueeze(1)
+        return as_items(self.scaled(x) * self.weight)
 
 
-def rich_network(layout: Layout, features: int, weights: dict[str, float] | None = None) -> FGN:
+def as_items(rows: Tensor) -> Tensor:
+    """Features `(B, D)` as items `(B, 1, D + 1)`, whose last number keeps the size of the others.
+
+    A closed form brings items to unit length; next to a large constant this changes little.
+    """
+    constant = rows.new_full((len(rows), 1), 10 * math.sqrt(rows.shape[1]))
+    return torch.cat([rows, constant], 1).unsqueeze(1)
+
+
+def turned(x: Tensor, layout: Layout, angle: float) -> Tensor:
+    """Windows `(B, 2 S, C, F)` as if each sensor had been turned on the body a little.
+
+    The angles, of deviation `angle`, are drawn from the numbers of the window, so that the same
+    window gives the same copy whenever it comes, and can be forgotten with it.
+
+    Example:
+        >>> layout = Layout(("arm",), ("acc_x", "acc_y", "acc_z"), 25.0)
+        >>> x = torch.rand(3, 2, 3, 10)
+        >>> torch.equal(turned(x, layout, 0.2)[1:], turned(x[1:], layout, 0.2))
+        True
+    """
+    change = Augmentation(triples(layout.channels), angle, gain=0.0, loss=0.0)
+    found = []
+    for one in x:
+        source = torch.Generator().manual_seed(crc32(one.contiguous().numpy().tobytes()))
+        with draw_from(source):
+            found.append(change(one.unsqueeze(0)))
+    return torch.cat(found) if found else x
+
+
+def rich_network(layout: Layout, features: int, settings: Settings = Settings()) -> FGN:  # noqa: B008
     """What a learner of `Analytic` reads its items from: rich features and no layers.
 
     Example:
         >>> layout = Layout(("arm", "leg"), ("acc_x", "acc_y", "acc_z"), 25.0)
         >>> rich_network(layout, 25).encoder(torch.rand(3, 4, 3, 25)).shape
-        torch.Size([3, 1, 197])
+        torch.Size([3, 1, 316])
     """
-    encoder = RichFeatures(layout, features, weights)
+    encoder = RichFeatures(layout, features, settings)
     width = len(encoder.weight) + 1
     return FGN(width, layer="transform", channels=(), message="none", encoder=encoder)

@@ -47,6 +47,9 @@ class Analytic(Method):
         normalization: of the feature graph in it.
         max_width: wider embeddings are folded to this many numbers by a fixed signed hash, so
             that G stays small.
+        between: for `lda`, how much the differences between the tasks of a class count in the
+            covariance, see `discriminant`: more than 1 if what is new comes from new tasks, such
+            as people. Then sums are held by class and task.
 
     Example:
         >>> from evergraph import FGN, Analytic, Learner, node_continuum
@@ -67,6 +70,7 @@ class Analytic(Method):
     blocks: tuple[Block, ...] = BLOCKS
     normalization: Normalization = "column"
     max_width: int = 4096
+    between: float = 1.0
     lazy: ClassVar[bool] = True  # a prediction after learning has to solve first
     labels_only: ClassVar[bool] = True
     condenses: ClassVar[bool] = True
@@ -80,6 +84,10 @@ class Analytic(Method):
             raise ValueError(
                 f"relevance is for solver 'ridge', which has one penalty per feature, "
                 f"got {self.solver!r}, which knows the covariance"
+            )
+        if self.between != 1 and self.solver != "lda":
+            raise ValueError(
+                f"between is for solver 'lda', which has a covariance, got {self.solver!r}"
             )
 
     def check(self, learner: Learner, batch: Batch) -> None:
@@ -117,7 +125,12 @@ class Analytic(Method):
     def _add(self, learner: Learner, batch: Batch, sign: int) -> None:
         rows = self._embed(learner, batch)
         sums = Sums(rows.shape[1]) if self.sums is None else self.sums
-        sums.add(rows, list(map(str, batch.target.tolist())), sign)
+        names = list(map(str, batch.target.tolist()))
+        if self.between != 1:
+            names = [
+                f"{name} {task}" for name, task in zip(names, batch.task.tolist(), strict=True)
+            ]
+        sums.add(rows, names, sign)
         self.sums, self.solution = sums, None
 
     def _embed(self, learner: Learner, batch: Batch) -> Rows:
@@ -158,20 +171,17 @@ class Analytic(Method):
         return rows
 
     def _solve(self, classes: list[int]) -> tuple[Array, Array]:
-        """Weight `(D, K)` and offset `(K,)`; that of LDA is `log(share) - ½ μᵀ Σ⁻¹ μ`."""
+        """Weight `(D, K)` and offset `(K,)`."""
         assert self.sums is not None
-        names, size = list(map(str, classes)), self.sums.size
+        labels = list(map(str, classes))
+        names = sorted(self.sums.counts) if self.between != 1 else labels
         gram = self.sums.gram / ONE**2
-        none = np.zeros(size, dtype=np.int64)
+        none = np.zeros(self.sums.size, dtype=np.int64)
         sums = np.stack([self.sums.totals.get(name, none) for name in names], axis=1) / ONE
         counts = np.array([self.sums.counts.get(name, 0) for name in names], dtype=float)
-        means = sums / np.maximum(counts, 1)
         if self.solver == "lda":
-            left = gram - (means * counts) @ means.T
-            left = left / max(counts.sum() - np.count_nonzero(counts), 1)
-            weight = _ridge(left, means, self.strength * float(np.mean(np.diagonal(left))))
-            share = np.log(np.maximum(counts, 1e-12) / max(counts.sum(), 1))
-            return weight, share - 0.5 * (means * weight).sum(0)
+            member = np.array([[name.split()[0] == label for label in labels] for name in names])
+            return discriminant(gram, sums, counts, member, self.strength, self.between)
         if not self.relevance:
             return _ridge(gram, sums, self.strength), np.zeros(len(classes))
         root = np.sqrt(_relevance(gram, sums, counts))[:, None]
@@ -195,6 +205,31 @@ class Analytic(Method):
     def nbytes(self) -> int:
         """How many bytes the sums take: constant in the stream."""
         return 0 if self.sums is None else self.sums.nbytes
+
+
+def discriminant(
+    gram: Array, sums: Array, counts: Array, member: Array, strength: float, between: float = 1.0
+) -> tuple[Array, Array]:
+    """Linear discriminant analysis: weight `(D, K)` and offset `log(share) - ½ μᵀ Σ⁻¹ μ`, `(K,)`.
+
+    Items come in groups of one class and task: `gram` is `Σ e eᵀ`, written over, `sums` `(D, G)`
+    and `counts` `(G,)` are of the groups, and `member` `(G, K)` says which class each is of.
+    Σ is the covariance within classes, with λ times its mean diagonal added to the diagonal. It
+    consists of the covariance within groups and of that of their means; the latter counts
+    `between` times.
+    """
+    member = member.astype(float)
+    size = counts @ member
+    means = (sums @ member) / np.maximum(size, 1)
+    left = gram
+    left -= (means * size) @ means.T
+    if between != 1:
+        apart = sums / np.maximum(counts, 1) - means @ member.T
+        left += (between - 1) * (apart * counts) @ apart.T
+    left /= max(size.sum() - np.count_nonzero(size), 1)
+    weight = _ridge(left, means, strength * float(np.mean(np.diagonal(left))))
+    share = np.log(np.maximum(size, 1e-12) / max(size.sum(), 1))
+    return weight, share - 0.5 * (means * weight).sum(0)
 
 
 def fixed_encoder(learner: Learner) -> Any:

@@ -9,26 +9,19 @@ import torch
 from scipy.io import savemat
 
 from evergraph.apps.action.csv_stream import PipeReader, Rows, parse_header, read_file
-from evergraph.apps.action.recording import Layout, Recording, Recordings, generate
-from evergraph.apps.action.resample import Resampler, check_rate, fill
-from evergraph.apps.action.sources import (
+from evergraph.apps.action.published import (
     WARD_CHANNELS,
     WARD_SENSORS,
     WARD_SETTLE,
-    load,
     read_dsads_npz,
     read_dsads_text,
-    read_folder,
     read_ward_raw,
 )
-from evergraph.apps.action.windows import (
-    as_batch,
-    cut,
-    join,
-    nodes,
-    schedule,
-    split_in_time,
-)
+from evergraph.apps.action.recording import Layout, Recording, Recordings, generate
+from evergraph.apps.action.resample import Resampler, check_rate, fill
+from evergraph.apps.action.sources import load, read_folder
+from evergraph.apps.action.splits import split_in_time
+from evergraph.apps.action.windows import as_batch, cut, join, nodes, schedule
 from evergraph.stream import Continuum
 
 # -- WARD and DSADS in their exact layouts --------------------------------------------------
@@ -369,6 +362,35 @@ def test_no_window_crosses_the_cut():
     assert test.recordings[0].start == 820 / 25
     with pytest.raises(ValueError, match="share"):
         split_in_time(data, share=1.0)
+
+
+def test_a_window_across_activities_shows_what_fills_most_of_it():
+    rng = np.random.default_rng(0)
+    samples = rng.normal(size=(70, 1, 3)).astype(np.float32)
+
+    def part(first, last, activity, name="day.csv"):
+        return Recording(samples[first:last], activity, "p1", start=first / 25, name=name)
+
+    mine = [part(0, 26, "sit"), part(26, 34, "rise"), part(34, 70, "walk")]
+    known = ("sit", "walk", "rise")
+    alone = cut(mine, known, 20, 5)
+    assert len(alone) == 2 + 4
+    assert alone.skipped == 1
+    every = cut(mine, known, 20, 5, across=25.0)
+    whole = cut([part(0, 70, "sit")], known, 20, 5)
+    assert torch.equal(every.x, whole.x)
+    shown = ["sit"] * 26 + ["rise"] * 8 + ["walk"] * 36
+    for number, found in enumerate(every.target.tolist()):
+        inside = shown[5 * number : 5 * number + 20]
+        assert inside.count(known[found]) == max(map(inside.count, known))
+    assert every.source.tolist() == [0] * 4 + [1] + [2] * (len(every) - 5)  # of the middle
+    assert every.skipped == 0
+    for other in (
+        replace(mine[1], start=mine[1].start + 0.2),
+        replace(mine[1], name="other.csv"),
+        replace(mine[1], subject="p2"),
+    ):
+        assert len(cut([mine[0], other, mine[2]], known, 20, 5, across=25.0)) == 2 + 4
 
 
 def test_too_short_for_any_window():

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from test_action_tool import csv_of, invoke
 
-from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
+from evergraph.apps.action.recognizer import FILE, Recognizer
 from evergraph.apps.action.recording import generate
 from evergraph.apps.action.score import LostError
+from evergraph.apps.action.teaching import RecognizerConfig
 from evergraph.learn.checkpoint import locked, previous
 
 DATA = generate(sensors=2, channels=2, activities=3, subjects=2, trials=1, seconds=20, noise=0.2)

@@ -22,7 +22,7 @@ from evergraph.graph.neighbors import Neighbors
 from evergraph.learn import Learner
 from evergraph.learn.methods import Finetune
 from evergraph.nn.fgn import FGN
-from experiments.action import window_statistics
+from experiments.action_runs import window_statistics
 
 LAYOUT = Layout(("a", "b", "c"), ("x", "y"), 25.0)
 

@@ -1,20 +1,28 @@
 """Rich features of windows, their feature graph, and the closed form that reads them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from evergraph.apps.action.recognizer import Recognizer, RecognizerConfig
-from evergraph.apps.action.recording import Layout, generate
-from evergraph.apps.action.rich import (
+from evergraph.apps.action.features import (
     LAGS,
-    RichFeatures,
+    along_gravity,
     correlations,
     graph,
+    gravity,
+    mean,
     moments,
     spectrum,
     unit_power,
 )
+from evergraph.apps.action.network import rotations
+from evergraph.apps.action.recognizer import Recognizer
+from evergraph.apps.action.recording import Layout, generate
+from evergraph.apps.action.rich import RichFeatures, Settings, as_items, turned
+from evergraph.apps.action.search import Discriminants, Table, encoder_of, search
+from evergraph.apps.action.teaching import RecognizerConfig
 from evergraph.apps.action.windows import as_batch, cut
 from evergraph.feature_graph.equations import normalize, sgnroot
 
@@ -83,11 +91,16 @@ def test_windows_and_layouts_of_any_size(sensors, features):
 def test_order_does_not_matter_and_forgetting_is_exact(data):
     windows = cut(data.recordings, data.activities, 20, 10)
 
+    people = torch.tensor([data.subjects.index(one.subject) for one in data.recordings])
+
+    def batch(part):
+        return replace(windows.batch(part), task=people[windows.source[part]])
+
     def learned(order):
         recognizer = Recognizer(data.layout, data.activities, RICH)
         recognizer.learner.model.encoder.update(windows.x)
         for part in order.split(40):
-            recognizer.learner.observe(windows.batch(part))
+            recognizer.learner.observe(batch(part))
         return recognizer
 
     every = torch.arange(len(windows))
@@ -96,7 +109,7 @@ def test_order_does_not_matter_and_forgetting_is_exact(data):
     assert mixed.learner.method.sums.digest() == first.sums.digest()
     known = learned(every[:60]).learner.method.sums.digest()
     more = learned(every[:90])
-    more.learner.method.forget(more.learner, windows.batch(every[60:90]))
+    more.learner.method.forget(more.learner, batch(every[60:90]))
     assert more.learner.method.sums.digest() == known
 
 
@@ -127,3 +140,77 @@ def test_two_encoders_never_share_an_embedding(data):
         recognizer.learner.observe(batch)
         outputs.append(recognizer.learner.method.sums.digest())
     assert outputs[0] != outputs[1]
+
+
+AXES = ((0, 1, 2), (3, 4, 5))
+
+
+def test_signals_along_gravity_do_not_change_when_a_sensor_is_turned():
+    y = torch.randn(4, 2, 6, 30, generator=torch.Generator().manual_seed(0))
+    y[:, :, 1] += 3  # gravity
+    turn = rotations(torch.tensor([[0.3, -1.0, 0.5], [1.2, 0.1, -0.4]]))
+    moved = torch.cat(
+        [torch.einsum("sij,bsjt->bsit", turn, y[:, :, list(three)]) for three in AXES], 2
+    )
+    assert torch.allclose(along_gravity(moved, AXES), along_gravity(y, AXES), atol=1e-4)
+    for block in (gravity, mean):
+        assert torch.allclose(block(moved, AXES), block(y, AXES), atol=1e-2)
+    assert not torch.allclose(moments(moved), moments(y), atol=0.1)
+    lengths = along_gravity(y, AXES).unflatten(2, (2, 2)).square().sum(3)
+    assert torch.allclose(lengths, torch.stack([y[:, :, list(t)].square().sum(2) for t in AXES], 2))
+
+
+def test_without_vectors_the_mean_is_of_all_channels(y):
+    assert gravity(y, ()).shape == (2, 0)
+    assert torch.allclose(mean(y, ())[:, 0], y[:, :, 0].mean((1, 2)), atol=1e-6)
+
+
+def test_turned_copies_keep_lengths_and_belong_to_their_window(data):
+    layout = Layout(("a", "b"), ("acc_x", "acc_y", "acc_z", "light"), 25.0)
+    x = torch.randn(5, 4, 4, 10, generator=torch.Generator().manual_seed(0))
+    copies = turned(x, layout, 0.3)
+    assert torch.allclose(copies[:, :, :3].norm(dim=2), x[:, :, :3].norm(dim=2), atol=1e-5)
+    assert torch.equal(copies[:, :, 3], x[:, :, 3])
+    assert not torch.allclose(copies[:, :, :3], x[:, :, :3], atol=0.1)
+    assert torch.equal(turned(x.flip(0), layout, 0.3).flip(0), copies)
+    assert torch.equal(turned(x, layout, 0.0), x)
+
+
+def test_the_search_solves_what_the_closed_form_solves(data):
+    windows = cut(data.recordings, data.activities, 20, 10)
+    person = torch.tensor([data.subjects.index(one.subject) for one in data.recordings])
+    person = person[windows.source]
+    settings = Settings(between=3.0, turn=0.2, strength=0.4)
+    table = Table.of(encoder_of(data.layout, windows, [settings]), windows, data.layout, {0.2})
+    learned = (person < 2).nonzero()[:, 0]
+    found = Discriminants(table, person, learned).predict(settings, table.rows)
+    config = replace(RICH, settings=settings)
+    recognizer = Recognizer(data.layout, data.activities, config)
+    recognizer.learner.model.encoder.update(windows.x)
+    for part in learned.split(50):
+        batch = replace(windows.batch(part), task=person[part])
+        recognizer.learner.observe(batch)
+        recognizer.learner.observe(replace(batch, x=turned(batch.x, data.layout, 0.2)))
+    told = recognizer.learner.predict(as_batch(windows.x))
+    assert float((told == found).double().mean()) > 0.99
+
+
+def test_the_search_leaves_people_out(data):
+    """People whose activities are the other way round are no help to each other."""
+    windows = cut(data.recordings, data.activities, 20, 10)
+    number = torch.tensor([data.subjects.index(one.subject) for one in data.recordings])
+    person = number[windows.source]
+    seen = []
+    trials = search(windows, person, data.layout, report=lambda done, total: seen.append(done))
+    assert seen[-1] == len(trials) == 12
+    assert trials[0].accuracy == max(trial.accuracy for trial in trials)
+    mixed = replace(windows, target=(windows.target + person) % 3)
+    assert search(mixed, person, data.layout)[0].accuracy < 0.5 < trials[0].accuracy
+
+
+def test_items_keep_the_size_of_features():
+    rows = torch.randn(3, 50)
+    items = as_items(rows)[:, 0]
+    unit = items / items.norm(dim=1, keepdim=True)
+    assert torch.allclose(unit[:, :-1] / unit[:, -1:] * items[:, -1:], rows, atol=1e-4)
+    assert float((unit[:, -1] - 1).abs().max()) < 0.02

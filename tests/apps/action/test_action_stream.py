@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.action_stream import _lines, pipe, teach
-from evergraph.apps.action.recognizer import RecognizerConfig
 from evergraph.apps.action.recording import generate
+from evergraph.apps.action.teaching import RecognizerConfig
 
 QUICK = RecognizerConfig(model="mlp", length=20, stride=10, epochs=6)
 

@@ -12,28 +12,22 @@ from typer.testing import CliRunner
 
 from benchmarks.action import cost
 from evergraph.apps.action.choice import choose
-from evergraph.apps.action.novelty import UNKNOWN
+from evergraph.apps.action.novelty import UNKNOWN, Calibration
 from evergraph.apps.action.online import Follower, follow
-from evergraph.apps.action.recognizer import FILE, Recognizer, RecognizerConfig
+from evergraph.apps.action.recognizer import FILE, Recognizer
 from evergraph.apps.action.recording import generate
-from evergraph.apps.action.windows import nodes, propose_length
+from evergraph.apps.action.splits import propose_length
+from evergraph.apps.action.teaching import RecognizerConfig
+from evergraph.apps.action.windows import cut, nodes
 from evergraph.cli import app
-from evergraph.cli.action import summarized
+from evergraph.cli.action_output import summarized
 from evergraph.evaluate.figures import band_looks, confusion_matrix
+from evergraph.learn.learner import Learner
 from experiments import action as experiment
-from experiments import action_figures
-from experiments.action import (
-    Config,
-    best_for_subjects,
-    best_rates,
-    cells,
-    collect,
-    compute,
-    divide,
-    fill,
-    search,
-    search_subjects,
-)
+from experiments import action_cells, action_figures, action_runs, action_search
+from experiments.action_cells import cells, collect, fill
+from experiments.action_runs import Config, compute, divide
+from experiments.action_search import best_for_subjects, best_rates, search, search_subjects
 
 QUICK = RecognizerConfig(length=20, stride=10, batch_size=20, epochs=4, memory=400)
 
@@ -336,13 +330,13 @@ def test_settings_for_people_left_out_come_from_others(monkeypatch):
         return found
 
     def groups_of(config, ready):
-        return experiment.build(config, eight, ready, 0)[0].test_groups
+        return action_runs.build(config, eight, ready, 0)[0].test_groups
 
     def _rows(ready, group):
         return (group - len(ready.train)).numpy()
 
-    monkeypatch.setattr(experiment, "compute", spy)
-    monkeypatch.setattr(experiment, "UNSEEN", ("mlp",))
+    monkeypatch.setattr(action_search, "compute", spy)
+    monkeypatch.setattr(action_search, "UNSEEN", ("mlp",))
     trials = list(search_subjects(eight, lambda *_: None))
     assert all(set(out).isdisjoint(people) for out, people in learned_from)
     assert len(learned_from) == 36
@@ -384,7 +378,7 @@ def test_rates_are_searched_on_the_stream_with_the_same_trials_for_all(data, mon
         best = 1e-3 if config.model == "fgn" else 4e-3
         return {"accuracy_mean": (config.lr == best) - 0.1 * seed}
 
-    monkeypatch.setattr(experiment, "compute", fake)
+    monkeypatch.setattr(action_search, "compute", fake)
     trials = list(search(data, "lifelong", lambda *_: None))
     assert set(looked) == {("paper", True, 48)}
     assert {sum(t["model"] == name for t in trials) for name in ("fgn", "gat", "mlp")} == {6}
@@ -550,7 +544,7 @@ def test_too_short_to_tell(model, data):
 
 
 def test_the_tables_on_other_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(experiment, "MODELS", ("mlp",))
+    monkeypatch.setattr(action_cells, "MODELS", ("mlp",))
     out = tmp_path / "action.json"
     arguments = ("--data", "generated", "--seeds", 1, "--out", out, "--tables", "regular,lifelong")
     more = ("--runs", tmp_path / "runs.jsonl", "--pictures", tmp_path / "p")
@@ -636,14 +630,63 @@ def test_small_folders_are_trained_until_convergence():
 def test_one_command_picks_and_says_why(tmp_path):
     data = generate(sensors=2, channels=3, activities=3, subjects=4, trials=1, seconds=12)
     choice = choose(data, RecognizerConfig(stride=25), epochs=3)
-    assert set(choice.accuracy) == {"rich", "rich-graph", "fgn"}
+    assert set(choice.left_out) == {"rich", "rich-graph"}  # people left out in turn
+    best = max(choice.left_out, key=choice.left_out.get)
+    assert list(choice.accuracy) == [best, "fgn", f"{best}+fgn"]
     assert choice.model == max(choice.accuracy, key=choice.accuracy.get)
+    assert choice.settings.graph == (0.25 if best == "rich-graph" else 0)
     assert choice.held_back == "the people p4"
     assert "Picked" in choice.text
     assert "p4" in choice.text
     assert choice.calibration.usual
     nothing = choose(data.of(["p1"]), RecognizerConfig(length=290), ("mlp",), epochs=1)
     assert "too little" in nothing.text
+
+
+def test_the_mean_of_two_models_is_saved_and_outlives_damage(tmp_path):
+    data = generate(sensors=2, channels=3, activities=3, subjects=3, trials=1, seconds=12)
+    config = RecognizerConfig("rich+mlp", length=20, stride=10)
+    recognizer = Recognizer(data.layout, data.activities, config)
+    known = [one for one in data.recordings if one.activity != data.activities[2]]
+    recognizer.learn(known, epochs=3)
+    recognizer.calibration = recognizer.calibrated(known)
+    x = cut(data.recordings, data.activities, 20, 10).x
+    parts = []
+    for name, member, by in zip(
+        ("rich", "mlp"), recognizer.members, recognizer.calibration.temperatures, strict=True
+    ):
+        alone = Recognizer(data.layout, recognizer.activities, replace(config, model=name))
+        alone.members, alone.calibration = [member], Calibration((by,))
+        parts.append(alone.probabilities(x))
+    assert torch.allclose(recognizer.probabilities(x), (parts[0] + parts[1]) / 2, atol=1e-6)
+    assert not torch.allclose(parts[0], parts[1], atol=1e-3)
+    recognizer.save(tmp_path)
+    first = recognizer.probabilities(x)
+    loaded = Recognizer.load(tmp_path)
+    assert torch.equal(loaded.probabilities(x), first)
+    loaded.learn(data.recordings, epochs=3, allowed_loss=None)
+    assert loaded.evaluate(data.recordings).accuracy > 0.9
+    save = Learner.save
+
+    def save_but(self, path, extra):
+        if path.name == FILE:
+            raise KeyboardInterrupt
+        save(self, path, extra)
+
+    for _ in range(2):  # killed twice between the two files
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Learner, "save", save_but)
+            with pytest.raises(KeyboardInterrupt):
+                loaded.save(tmp_path)
+        assert torch.equal(Recognizer.load(tmp_path).probabilities(x), first)
+    loaded.save(tmp_path)
+    loaded.save(tmp_path)
+    second = tmp_path / "recognizer-2.safetensors"
+    assert torch.equal(Recognizer.load(tmp_path).probabilities(x), loaded.probabilities(x))
+    for path in tmp_path.glob("recognizer-2*"):
+        path.write_bytes(path.read_bytes()[: second.stat().st_size // 2])
+    with pytest.raises(ValueError, match="is not whole and was left as it is"):
+        Recognizer.load(tmp_path)
 
 
 def test_notes_of_many_files_are_summarized():
