@@ -64,6 +64,8 @@ action: $(READY) ## the tables of action recognition; needs DSADS in $EVERGRAPH_
 matching: $(READY) ## the experiments of feature matching; numbers are written to results/
 	$(BIN)/python -m experiments.matching --out results/matching.json
 	$(BIN)/python -m experiments.matching_table7 --out results/matching_table7.json --picture docs/figures/matching_tolerance.png
+	$(BIN)/python -m experiments.matching_shipped --out results/matching_shipped.json
+	$(BIN)/python -m experiments.matching_limits --out results/matching_limits.json
 	$(BIN)/python -m experiments.matching_stream --out results/matching_stream.json
 	$(BIN)/python -m benchmarks.matching --out results/bench_matching.json
 

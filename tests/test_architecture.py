@@ -158,7 +158,7 @@ ORDER = {
     ],
     "cli": [
         ["console", "curves", "data_tables", "event_files", "settings"],
-        ["action_output", "engines", "match_output", "model_output", "run_output"],
+        ["action_output", "engines", "match_options", "match_output", "model_output", "run_output"],
         ["action", "learn", "match", "model"],
         ["tune", "serve", "feed"],
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,40 +20,21 @@ from evergraph.cli.console import (
     use_threads,
     written,
 )
+from evergraph.cli.match_options import (
+    Certain,
+    MatcherFile,
+    OtherDetector,
+    OutFolder,
+    Points,
+    Saved,
+    Threshold,
+    open_matcher,
+)
 from evergraph.cli.match_output import methods_table, numbers
-
-if TYPE_CHECKING:
-    from evergraph.apps.matching.matcher import Matcher
 
 match = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Match the points of images, and learn to."
 )
-
-MatcherFile = Annotated[
-    Path | None,
-    typer.Option("--matcher", help="A matcher from `match train`; default: the one we ship."),
-]
-OtherDetector = Annotated[
-    str | None,
-    typer.Option(
-        "--detector", help="`sift`, `orb` or `corners`; by default the matcher's own, or sift."
-    ),
-]
-OutFolder = Annotated[Path, written("Folder for matches.npz and matches.png.", folder=True)]
-Saved = Annotated[Path, written("Where the matcher goes.")]
-Points = Annotated[int, typer.Option(min=1, help="Points of each image at the most.")]
-Threshold = Annotated[
-    float | None,
-    typer.Option(help="Least confidence of a match; default: where F1 of a pair should be best."),
-]
-Certain = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        help="Matches of probability 0.7 that images of one scene must have; with fewer there are "
-        "none. 0: no such decision. Default: 4.",
-    ),
-]
 
 
 @match.command("pair")
@@ -287,22 +268,6 @@ def match_evaluate(
     result: dict[str, object] = {**evidence, **about, "rows": rows}
     title = f"{len(found)} pairs of {folder.name}, truth from {TRUTH[layout]}"
     publish(result, as_json, out, lambda: methods_table(title, rows))
-
-
-def open_matcher(
-    path: Path | None,
-    detector: str | None,
-    points: int,
-    threshold: float | None,
-    certain: int | None = None,
-) -> Matcher:
-    """The matcher of a file, or the one we ship, with changes from the command line."""
-    from evergraph.apps.matching.matcher import Matcher
-
-    tool = Matcher.pretrained(detector or "sift") if path is None else Matcher.load(path)  # type: ignore[arg-type]
-    given: dict[str, Any] = {"detector": detector, "points": points}
-    given |= {"threshold": threshold, "certain": certain}
-    return replace(tool, **{name: one for name, one in given.items() if one is not None})
 
 
 def quiet_threads() -> None:

@@ -27,7 +27,7 @@ def run_table(results: list[dict[str, Any]]) -> Table:
     early = config["scenario"] in ("data", "time") and not field
     if early:
         words += ("prequential",)
-        meaning += "; prequential: share of labels predicted before they were learned"
+        meaning += "; prequential: share of labels predicted right before they were learned"
     text: list[list[str | Text]] = []
     for result in results:
         spread = f" ± {result['accuracy_sd']:.3f}" if len(seeds) > 1 and not field else ""
@@ -37,11 +37,11 @@ def run_table(results: list[dict[str, Any]]) -> Table:
             f"{result[keys[1]]:.3f}",
             *([_share(result["prequential_mean"])] if early else []),
             f"{result['seconds']:.1f}",
-            f"{result['items_per_second']:,.0f}",
+            *([] if early else [f"{result['items_per_second']:,.0f}"]),
             f"{result['memory_bytes'] / 1024:,.0f} kB",
         ])  # fmt: skip
     caption = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}; {meaning}"
-    columns = ("model, method", *words, "seconds", "items/s", "memory")
+    columns = ("model, method", *words, "seconds", *([] if early else ["items/s"]), "memory")
     return table_of(f"{config['dataset']}, {way}", columns, text, caption=caption)
 
 

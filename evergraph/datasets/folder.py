@@ -205,6 +205,12 @@ def _matrix(part: Nodes, names: Sequence[str], report: Report) -> NDArray[np.flo
             matrix[:, index] = values
             continue
         cells = [None] * len(part.ids) if column is None else column.to_pylist()
+        words = [isinstance(cell, str) and cell != "" and _number(cell) is None for cell in cells]
+        if len(words) > 1 and all(words):
+            rule = "features must be columns of numbers"
+            way_out = "leave it out, or use `evergraph train`, which takes columns of any kind"
+            report.add(part.features.file, None, name, cells[0], rule, way_out)
+            continue
         for row, cell in enumerate(cells):
             number = _number(cell)
             if number is None:

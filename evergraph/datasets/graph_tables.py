@@ -206,7 +206,8 @@ def _has(chunk: Chunk, names: tuple[str, ...], report: Report) -> bool:
     gone = [name for name in names if name not in chunk.table.column_names]
     for name in gone:
         found = ", ".join(chunk.table.column_names) or "no columns"
-        way_out = "add it, say which column holds it, or separate the columns by commas"
+        named = "" if name in ("source", "target") else ", or name it where there is --id"
+        way_out = f"rename the column that holds it{named}; or separate the columns by commas"
         report.add(chunk.file, None, name, found, f"there must be a column {name!r}", way_out)
     return not gone
 

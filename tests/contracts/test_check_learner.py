@@ -6,9 +6,9 @@ import threading
 
 import pytest
 import torch
-from test_learners import batches, learner
+from test_learners import batches, learner, memories
 
-from evergraph.learn import MEMORIES, Learner
+from evergraph.learn import Learner
 from evergraph.learn.methods import METHODS, Finetune
 from evergraph.testing import check_learner
 
@@ -17,11 +17,7 @@ BATCHES = list(batches("nodes, dense", "classes"))
 
 @pytest.mark.parametrize(
     ("method", "memory"),
-    [
-        (method, memory)
-        for method in METHODS
-        for memory in (MEMORIES if METHODS[method].needs_memory else [None])
-    ],
+    [(method, memory) for method in METHODS for memory in memories(method)],
 )
 def test_every_method_passes_with_every_memory(method, memory):
     parts = ("nodes, dense", "gcn", "classes", method, memory)

@@ -204,6 +204,13 @@ def test_every_model_learns_every_task_of_its_sources(source, name, task, tmp_pa
     assert_resumes(tmp_path, source, name, task, "replay", "reservoir")
 
 
+def memories(method):
+    """The memories that a method goes with; some choose by themselves and ask no rule."""
+    if method in ("influence", "gss", "mas-task-free"):
+        return ["reservoir"]
+    return MEMORIES if METHODS[method].needs_memory else [None]
+
+
 def go_together(task, method, memory):
     needs_labels = METHODS[method].labels_only
     balanced = memory in ("class-balanced", "mean-of-feature", "coverage")
@@ -216,7 +223,7 @@ def go_together(task, method, memory):
         (task, method, memory)
         for task in TASKS
         for method in METHODS
-        for memory in (MEMORIES if METHODS[method].needs_memory else [None])
+        for memory in memories(method)
         if go_together(task, method, memory)
     ],
 )

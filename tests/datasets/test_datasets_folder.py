@@ -349,6 +349,14 @@ def test_from_pyg() -> None:
     assert dataset.name == "mine"
 
 
+def test_a_column_of_text_is_one_complaint_with_a_way_out() -> None:
+    nodes = {"id": ["a", "b", "c"], "x": [1, 2, 3], "city": ["Rome", "Oslo", "Lima"]}
+    with pytest.raises(ValueError, match="1 problem") as error:
+        from_tables(nodes)
+    assert "column 'city': features must be columns of numbers, got 'Rome'" in str(error.value)
+    assert "use `evergraph train`" in str(error.value)
+
+
 def events(**more: object) -> Any:
     source, target = torch.tensor([0, 0, 1, 0]), torch.tensor([2, 3, 2, 3])
     messages = torch.tensor([[1.0, 10.0], [3.0, 30.0], [5.0, 50.0], [7.0, 70.0]])

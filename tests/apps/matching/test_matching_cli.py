@@ -16,7 +16,9 @@ from benchmarks import matching as bench
 from evergraph.apps.matching.matcher import Matcher
 from evergraph.cli.match import match
 from experiments import matching as compare
+from experiments import matching_limits as limits
 from experiments import matching_scenes as render
+from experiments import matching_shipped as shipped
 from experiments import matching_stream as stream
 from experiments import matching_table7 as table7
 
@@ -318,6 +320,26 @@ def test_stream_follows_the_schema_of_runs(tmp_path):
     (cell,) = json.loads(shown.stdout)["cells"]
     assert list(cell["class_accuracy"][0]) == list(render.CATEGORIES)
     assert np.shape(cell["accuracy_matrix"]) == (4, 4)
+
+
+@pytest.mark.slow
+def test_what_is_shipped_and_where_it_ends(tmp_path):
+    shown = call(shipped.main, "--test", 3, "--frames", 5, "--json")
+    assert shown.exit_code == 0, shown.output
+    told = json.loads(shown.stdout)
+    cells = {(cell["test"], cell["method"]): cell for cell in told["cells"]}
+    for test in {test for test, _ in cells}:
+        plain = cells[test, "mutual nearest neighbor"]["f1"]
+        assert cells[test, "evergraph"]["f1"] >= plain - 0.02
+    medians = {row["method"]: row["median"] for row in told["unrelated"]}
+    assert medians["evergraph"] == medians["evergraph, corners"] == 0
+    assert medians["mutual nearest neighbor"] > 0
+    shown = call(limits.main, "--pairs", 4, "--each", 1, "--steps", 1, "--json")
+    assert shown.exit_code == 0, shown.output
+    rows = json.loads(shown.stdout)["rows"]
+    mine = {(r["change"], r["amount"]): r["f1"] for r in rows if r["method"] == "evergraph"}
+    assert mine["tilt", 30] > 0.8 > mine["tilt", 80]
+    assert mine["turn", 180] > 0.8
 
 
 @pytest.mark.slow
