@@ -84,6 +84,8 @@ def test_a_command_of_the_documentation_exists(text):
     elif program == "python" and rest[0] == "-m":
         if rest[1].split(".")[0] in ("experiments", "benchmarks", "tests"):
             module = importlib.util.find_spec(rest[1].rstrip(","))
+            if module is not None and module.submodule_search_locations:  # a package runs this
+                module = importlib.util.find_spec(f"{rest[1].rstrip(',')}.__main__")
             assert module is not None
             source = Path(module.origin).read_text()
             for option in (word for word in rest[2:] if word.startswith("--")):
