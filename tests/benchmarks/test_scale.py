@@ -27,6 +27,7 @@ def test_costs_and_exponents_are_found():
     for cost in COSTS:
         assert found[cost] == pytest.approx([500, 7, 3, 2], rel=1e-6)
         assert found["exponents"]["4.0"][cost] == pytest.approx(1.0)
+    assert model(rows[:1]).keys() == {"by_size"}  # nodes and edges cannot be told apart
     line = by_size(rows[0])
     assert line["messages_per_edge"] == 0.5
     assert line["seconds_per_million_nodes"] == pytest.approx(2000.0)
