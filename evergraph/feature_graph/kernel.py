@@ -110,6 +110,8 @@ class Similarity:
 
     def _average(self, name: str, hops: Hops) -> Floats:
         places = self.sets[0].places(hops)
+        if not places:  # of a model that reads no neighbors
+            return np.zeros_like(self.x)
         return np.asarray(sum(self._plane(name, place) for place in places) / len(places))
 
     def _plane(self, name: str, place: int) -> Floats:

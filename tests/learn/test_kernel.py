@@ -280,3 +280,12 @@ def test_items_of_no_neighbors_are_learned():
     bare = Batch(batch.x, alone, batch.target, batch.task, batch.node)
     one = learned([bare])
     assert one.output(bare).isfinite().all()
+
+
+def test_planes_without_neighborhoods_are_alike_in_nothing_but_x():
+    x = planes(TEST.x, TEST.neighbors, len(TEST), 1)[:, : DATA.graph.num_features]
+    alone = Planes.of(x, DATA.graph.num_features)
+    found = Similarity(alone, alone)
+    assert found.x.any()
+    assert not found.mean().any()
+    assert not found.product().any()
