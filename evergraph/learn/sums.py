@@ -87,7 +87,10 @@ class Sums:
         Sparse rows hold each feature once.
         """
         if len(self) + sign * len(labels) > MOST:
-            raise OverflowError(f"sums hold {MOST} items at the most")
+            raise ValueError(
+                f"sums hold {MOST} items at the most, got {len(labels)} beside {len(self)}; take "
+                "some of them out first"
+            )
         names = list(map(str, labels))
         sizes = {name: sign * count for name, count in Counter(names).items()}
         self._check(sizes)

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from evergraph.feature_graph.fixed_point import ONE
-from evergraph.learn.sums import Sums
+from evergraph.learn.sums import MOST, Sums
 
 
 def _items(size: int, width: int, seed: int = 0) -> tuple[np.ndarray, list[str]]:
@@ -98,3 +98,12 @@ def test_arrays_go_round():
     sums.add(rows, labels)
     assert Sums.from_arrays(*sums.arrays()).digest() == sums.digest()
     assert Sums.from_arrays(*Sums(4).arrays()).digest() == Sums(4).digest()
+
+
+def test_sums_that_are_full_refuse_more():
+    full = Sums(2)
+    full.add(np.full((1, 2), ONE), ["a"])
+    full.counts["a"] = MOST
+    with pytest.raises(ValueError, match=f"at the most, got 1 beside {MOST}"):
+        full.add(np.full((1, 2), ONE), ["b"])
+    assert full.counts == {"a": MOST}
