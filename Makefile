@@ -70,7 +70,7 @@ matching: $(READY) ## the experiments of feature matching; numbers are written t
 	$(BIN)/python -m benchmarks.matching --out results/bench_matching.json
 
 scale: $(READY) ## shards on Ray: equal digests, kills, ranks of a network, ten million items; to results/
-	$(BIN)/python -m benchmarks.cluster --data cora --shards 1,2,3,4 --out results/cluster_cora.json
+	$(BIN)/python -m benchmarks.cluster --data cora --shards 1,2,3,4 --out results/bench_cluster_cora.json
 	$(BIN)/python -m benchmarks.cluster --nodes 200000 --shards 1,2,3,4 --out results/cluster_generated.json
 	$(BIN)/python -m tests.cluster.kill_cluster 10 results/kill_cluster.json
 	$(BIN)/python -m experiments.ranks --out results/ranks.json

@@ -287,20 +287,20 @@ def main(
     with complaints():
         recordings = load(data or dsads(data_root))
         assert out is not None
-        saved: dict[str, Any] = {"schema": SCHEMA, "settings": {}, "rows": [], "done": {}}
+        saved: dict[str, Any] = {"schema": SCHEMA, "settings": {}, "cells": [], "done": {}}
         if out.exists():
             saved = json.loads(out.read_text())
         for piece in pieces(seeds):
             late = time.monotonic() - start > 60 * minutes
             if piece in saved["done"] or late or not piece.startswith(only):
                 continue
-            saved["rows"] += run_piece(recordings, piece, saved["settings"])
+            saved["cells"] += run_piece(recordings, piece, saved["settings"])
             saved["done"][piece] = evidence["commit"]
             config = {**asdict(WINDOWS), "seeds": seeds, "shift": SHIFT}
-            summary = summarized(saved["rows"])
+            summary = summarized(saved["cells"])
             write({**saved, "config": config, "summary": summary, **evidence}, out)
             typer.echo(f"{piece}: {time.monotonic() - start:.0f} s")
-    text = document(saved["rows"], saved["settings"])
+    text = document(saved["cells"], saved["settings"])
     out.with_suffix(".md").write_text(text)
     typer.echo(text)
 

@@ -132,7 +132,7 @@ TABLES = (
 
 def page(result: dict[str, Any]) -> str:
     """Errors and F1 by category, with the published values, and paired differences."""
-    rows = result["rows"]
+    rows = result["cells"]
     categories = list(dict.fromkeys(row["category"] for row in rows))
     cells = {(row["method"], row["category"]): row for row in rows}
     parts = ["# Table 7: the paper's arrangement by scene category", origin(result)]

@@ -111,7 +111,7 @@ def page(result: Cell) -> str:
     columns = ["method", *next(iter(costs.values()))]
     parts += ["## F1 on validation pictures", markdown(columns, lines)]
     for change, amounts in STEPS.items():
-        mine = [row for row in result["rows"] if row["change"] == change]
+        mine = [row for row in result["cells"] if row["change"] == change]
         lines = []
         for method in dict.fromkeys(row["method"] for row in mine):
             scores = [row["f1"] for row in mine if row["method"] == method]
@@ -142,7 +142,7 @@ def run(count: int, each: int, how: Fit, report: Callable[[str], None]) -> dict[
     report("testing")
     methods = {**settled(), **ours}
     methods.pop("GMS", None)  # takes longer than all others together
-    return {"validation_f1": costs, "rows": measure(methods, shown, each, 0)}
+    return {"validation_f1": costs, "cells": measure(methods, shown, each, 0)}
 
 
 def main(

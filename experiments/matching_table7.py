@@ -206,7 +206,7 @@ def main(
     rows = tabulate(runs, patterns)
     if picture is not None:
         tolerance_figure(rows, picture)
-    body = {"rows": rows, "differences": differences(runs, patterns)}
+    body = {"cells": rows, "differences": differences(runs, patterns)}
     training = [part["curves"] for part in parts]
     evidence = {key: parts[-1][key] for key in evidence}
     publish(page, as_json, out, seeds, **evidence, sequences=parts[0]["sequences"],

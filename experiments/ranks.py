@@ -203,15 +203,15 @@ def main(
         if any(there.get(name) != value for name, value in found.items()):
             raise ValueError(f"{out} is of another commit or configuration: move it")
         found = there
-    found.setdefault("rows", {})
+    found.setdefault("cells", {})
     wanted = [(variant, seed) for variant in variants.split(",") for seed in range(seeds)]
-    missing = [one for one in wanted if str(one[1]) not in found["rows"].get(one[0], {})]
+    missing = [one for one in wanted if str(one[1]) not in found["cells"].get(one[0], {})]
     with complaints("What is done is kept: call it again to continue."):
         for variant, seed in missing[:limit]:
             rows = measure(config, data, variant, seed)
-            found["rows"].setdefault(variant, {})[str(seed)] = rows
+            found["cells"].setdefault(variant, {})[str(seed)] = rows
             every = [
-                (v, [r for part in by.values() for r in part]) for v, by in found["rows"].items()
+                (v, [r for part in by.values() for r in part]) for v, by in found["cells"].items()
             ]
             found["summary"] = [line for v, rows in every for line in summary(rows, v)]
             if out is not None:

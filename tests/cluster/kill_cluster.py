@@ -151,19 +151,19 @@ def main(kills, out, nodes, rounds):
         assert all(there[name] == value for name, value in found.items()), f"{out} is of others"
         found = there
     if "wanted" not in found:
-        found |= {"wanted": model_digests(tables), "shards": [], "coordinators": []}
+        found |= {"wanted": model_digests(tables), "cells": {"shards": [], "coordinators": []}}
     wanted = found["wanted"]
     for _ in range(rounds):
-        number = len(found["shards"]) + len(found["coordinators"])
+        number = len(found["cells"]["shards"]) + len(found["cells"]["coordinators"])
         rng = random.Random(number)
-        if sum(row["during_training"] for row in found["shards"]) < kills:
+        if sum(row["during_training"] for row in found["cells"]["shards"]) < kills:
             row = shard_round(tables, wanted[0], found.get("usual", 3.0) * rng.random(), rng)
-            found["shards"].append(row)
+            found["cells"]["shards"].append(row)
             clock = row["clock"]
             found.setdefault("usual", clock["load"] + clock["follow"] + clock["sums"])
-        elif len(found["coordinators"]) < kills // 2:
+        elif len(found["cells"]["coordinators"]) < kills // 2:
             row = coordinator_round(nodes, wanted, (0.4, 0.8)[number % 2], rng)
-            found["coordinators"].append(row)
+            found["cells"]["coordinators"].append(row)
         else:
             break
         print(row, flush=True)
@@ -172,7 +172,7 @@ def main(kills, out, nodes, rounds):
 
 
 def write(found, out):
-    shards, others = found["shards"], found["coordinators"]
+    shards, others = found["cells"]["shards"], found["cells"]["coordinators"]
     found["kills"] = sum(row["during_training"] for row in shards)
     found["coordinator_kills"] = sum(row["kills"] for row in others)
     found["failures"] = sum(not row["equal"] for row in shards + others)

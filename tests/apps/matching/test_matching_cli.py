@@ -271,7 +271,7 @@ def test_table_7_beside_the_published_values(rendered, tmp_path):
     assert shown.exit_code == 0, shown.output
     result = json.loads(out.read_text())
     assert (result["schema"], result["seeds"]) == (2, [0])
-    rows = result["rows"]
+    rows = result["cells"]
     known = {"gat", "fgn", "oracle", "nearest neighbor", "mutual nearest neighbor"}
     assert {row["method"] for row in rows} >= known
     overall = {row["method"]: row for row in rows if row["category"] == "all"}
@@ -288,7 +288,7 @@ def test_table_7_beside_the_published_values(rendered, tmp_path):
     text = out.with_suffix(".md").read_text()
     assert f"| {overall['fgn']['possible_error']:.3f} |" in text
     again = call(table7.main, rendered, *options, "--json")
-    assert json.loads(again.stdout)["rows"] == rows  # from the finished seed
+    assert json.loads(again.stdout)["cells"] == rows  # from the finished seed
     other = call(table7.main, rendered, *options, "--apart", 2)
     assert "belongs to other settings" in other.output
 
@@ -336,7 +336,7 @@ def test_what_is_shipped_and_where_it_ends(tmp_path):
     assert medians["mutual nearest neighbor"] > 0
     shown = call(limits.main, "--pairs", 4, "--each", 1, "--steps", 1, "--json")
     assert shown.exit_code == 0, shown.output
-    rows = json.loads(shown.stdout)["rows"]
+    rows = json.loads(shown.stdout)["cells"]
     mine = {(r["change"], r["amount"]): r["f1"] for r in rows if r["method"] == "evergraph"}
     assert mine["tilt", 30] > 0.8 > mine["tilt", 80]
     assert mine["turn", 180] > 0.8
