@@ -20,7 +20,7 @@ from evergraph.cluster.launch import on_ranks
 from evergraph.datasets import load
 from evergraph.evaluate.config import Config, build
 from evergraph.evaluate.evidence import provenance
-from evergraph.evaluate.run import Stopped, run
+from evergraph.evaluate.run import SCHEMA, Stopped, run
 from evergraph.evaluate.significance import paired_difference
 from evergraph.graph.dataset import Dataset
 from evergraph.learn.parallel import ParallelLearner, part_of
@@ -197,7 +197,8 @@ def main(
 ) -> None:
     """Learn class by class with replay, the same batches on one rank and on several."""
     config, data = Config(dataset=dataset, outliers="pass"), load(dataset, data_root)
-    found: Row = {**provenance(), "config": config.sized(data).plain(), "window": WINDOW}
+    settings = config.sized(data).plain()
+    found: Row = {"schema": SCHEMA, **provenance(), "config": settings, "window": WINDOW}
     if out is not None and out.exists():
         there = json.loads(out.read_text())
         if any(there.get(name) != value for name, value in found.items()):
