@@ -41,14 +41,15 @@ def on_ray(
         going = {call.remote(shared, item): at for at, item in enumerate(items)}
         while going:
             (ready,), _ = ray.wait(list(going), num_returns=1)
+            place = going.pop(ready)
             try:
                 result = ray.get(ready)
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None
-            yield going.pop(ready), result
+            yield place, result
     finally:
-        for ref in going:
-            ray.cancel(ref, force=True)
+        for ref in going:  # interrupted, not killed: Ray may abort if one is done at that moment
+            ray.cancel(ref)
         if began:
             ray.shutdown()
 
