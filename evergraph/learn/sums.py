@@ -179,6 +179,8 @@ class Sums:
         counts = values["counts"]
         if len(counts) != len(names) or any(type(n) is not int or n < 1 for n in counts):
             raise ValueError(f"every class must have a count of 1 or more, got {counts}")
+        if sum(counts) > MOST:
+            raise ValueError(f"sums hold {MOST} items at the most, got {sum(counts)}")
         made = cls(len(gram))
         made._half = gram[np.triu_indices(len(gram))]
         for name, count, total in zip(names, counts, totals, strict=True):

@@ -107,3 +107,12 @@ def test_sums_that_are_full_refuse_more():
     with pytest.raises(ValueError, match=f"at the most, got 1 beside {MOST}"):
         full.add(np.full((1, 2), ONE), ["b"])
     assert full.counts == {"a": MOST}
+
+
+@pytest.mark.parametrize("count", [MOST + 1, 10**30])
+def test_sums_of_more_than_they_can_hold_are_refused(count):
+    one = Sums(2)
+    one.add(np.full((1, 2), ONE), ["a"])
+    arrays, values = one.arrays()
+    with pytest.raises(ValueError, match=f"at the most, got {count}"):
+        Sums.from_arrays(arrays, {**values, "counts": [count]})
