@@ -249,9 +249,10 @@ def _fill_edges(graph: GrowingGraph, store: Store) -> None:
     if parts:
         sources, targets, weights, times = zip(*parts, strict=True)
         names = graph.ids(np.arange(len(graph)))  # of a graph in which no slot was given up
-        ends = (Coded(names, np.concatenate(part)) for part in (sources, targets))
+        one, other = (Coded(names, np.concatenate(ends)) for ends in (sources, targets))
         sizes = list(map(len, sources))
-        graph.put_edges(*ends, _joined(weights, sizes, 1.0), _joined(times, sizes, np.nan))
+        columns = _joined(weights, sizes, 1.0), _joined(times, sizes, np.nan)
+        graph.put_edges(one, other, *columns)
 
 
 def _joined(parts: Sequence[list[Any] | None], sizes: Sequence[int], usual: float) -> Any:
