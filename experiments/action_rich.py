@@ -265,7 +265,7 @@ def run_piece(data: Recordings, piece: str, settings: dict[str, Any]) -> list[di
     if kind == "search":
         mine["trials"] += trials_of(data, number, numbers[2])
         if {one["kind"] for one in mine["trials"]} == set(SEARCHES):
-            mine["closed"] = chosen_of(mine["trials"])
+            mine["closed"] = {**mine.get("closed", {}), **chosen_of(mine["trials"])}
         return []
     if kind == "closed":
         return list(closed_rows(data, number, seed, mine["closed"]))
