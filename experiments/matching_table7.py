@@ -54,8 +54,8 @@ class Table7:
     points: int = 800  # of each image; half of them, the strongest, in training
     share: float = 0.8  # of sequences to train on; a quarter of those is for validation
     most: int = 50  # pairs of a sequence
-    each: int = 10  # rendered sequences of a category, others for every seed
-    frames: int = 6  # of each of those
+    each: int = 15  # rendered sequences of a category, others for every seed
+    frames: int = 4  # of each of those
     training: Plateau = field(default_factory=Plateau)
 
 
@@ -169,8 +169,8 @@ def main(
     steps: int = 100,
     rounds: int = 40,
     apart: int = 1,
-    each: int = 10,
-    frames: int = 6,
+    each: int = 15,
+    frames: int = 4,
     points: int = 800,
     picture: Path | None = None,
     work: Path = Path("out/table7"),

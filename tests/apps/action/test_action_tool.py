@@ -16,6 +16,7 @@ from evergraph.apps.action.novelty import UNKNOWN, Calibration
 from evergraph.apps.action.online import Follower, follow
 from evergraph.apps.action.recognizer import FILE, Recognizer
 from evergraph.apps.action.recording import generate
+from evergraph.apps.action.rich import CLOSED
 from evergraph.apps.action.splits import propose_length
 from evergraph.apps.action.teaching import RecognizerConfig
 from evergraph.apps.action.windows import cut, nodes
@@ -634,11 +635,18 @@ def test_one_command_picks_and_says_why(tmp_path):
     best = max(choice.left_out, key=choice.left_out.get)
     assert list(choice.accuracy) == [best, "fgn", f"{best}+fgn"]
     assert choice.model == max(choice.accuracy, key=choice.accuracy.get)
-    assert choice.settings.graph == (0.25 if best == "rich-graph" else 0)
+    assert bool(choice.settings.graph) == (best == "rich-graph")
     assert choice.held_back == "the people p4"
     assert "Picked" in choice.text
     assert "p4" in choice.text
     assert choice.calibration.usual
+    assert "with people left out in turn" in choice.text
+    known = choose(data, RecognizerConfig(stride=25), CLOSED, people="known")
+    assert known.held_back == "the end of each recording"
+    assert "with thirds of what each person did left out in turn" in known.text
+    assert known.parts == choose(data.of(["p1"]), RecognizerConfig(), CLOSED).parts
+    with pytest.raises(ValueError, match="people must be one of new, known, got 'some'"):
+        choose(data, RecognizerConfig(), CLOSED, people="some")
     nothing = choose(data.of(["p1"]), RecognizerConfig(length=290), ("mlp",), epochs=1)
     assert "too little" in nothing.text
 
