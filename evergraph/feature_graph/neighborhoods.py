@@ -289,8 +289,8 @@ class Condenser:
         if not usual or features.values.requires_grad or self._dense(features) is not None:
             return None
         check_nodes("nodes", nodes, graph.num_nodes)
-        edges, own = graph.adjacency, numpy(features.indptr, features.indices, features.values)
-        given = edges.start, edges.target, *numpy(nodes), int(config.self_loops), *own
+        edges, own = graph.adjacency, (features.indptr, features.indices, features.values)
+        given = edges.start, edges.target, *numpy(nodes), int(config.self_loops), *numpy(*own)
         found = loops.items(*given, features.num_features)
         x, mean = (_rows(part, features.num_features) for part in (found[:3], found[3:]))
         return x, _one_per_plane(mean, len(nodes), 1, 1)

@@ -91,7 +91,7 @@ class Sums:
     def add(self, rows: Rows, labels: Sequence[str], sign: int = 1) -> None:
         """Add rows of integers up to 2^20 in size, `(n, D)`; a sign of -1 takes them out again.
 
-        Sparse rows hold each feature once.
+        Sparse rows hold each feature once; float32 is enough for them.
         """
         if len(self) + sign * len(labels) > MOST:
             raise ValueError(

@@ -164,5 +164,5 @@ def test_what_is_wrong_with_items_is_left_to_the_check(name, place, value):
 
 def test_integers_are_rounded_to_the_nearest():
     values = torch.tensor([0.1, -0.1, 0.5, 1.5, -2.5, 0.0], dtype=torch.float32)
-    expected = (values.double() * 3).round()
+    expected = (values.double() * 3).round().float()
     assert torch.equal(torch.from_numpy(integers(values.numpy(), 3.0)), expected)

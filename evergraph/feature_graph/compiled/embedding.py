@@ -255,8 +255,8 @@ def count_sizes(bits, every, shift, bias, low, counts):
 
 @exact_loop
 def integers(values, one):
-    """Numbers in units of 1 / one, rounded to the nearest integer, in float64."""
-    out = np.empty(values.shape[0], np.float64)
+    """Numbers in units of 1 / one, rounded to the nearest integer: up to 2^24 in float32."""
+    out = np.empty(values.shape[0], np.float32)
     for i in range(values.shape[0]):
         out[i] = np.rint(np.float64(values[i]) * one)
     return out
