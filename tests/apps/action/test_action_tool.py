@@ -707,6 +707,19 @@ def test_notes_of_many_files_are_summarized():
     assert shown[2] == notes[-1]
 
 
+def test_a_folder_with_gaps_does_not_flood_the_terminal(tmp_path):
+    names = [f"walking-p{i}-1.csv" for i in range(9)] + [f"sitting-p{i}-1.csv" for i in range(9)]
+    for path in own_recordings(tmp_path / "own", names, seconds=12.0).glob("*.csv"):
+        lines = path.read_text().split("\n")
+        path.write_text("\n".join(lines[:100] + lines[130:]))  # more than a second is missing
+    command = ("action", "train", tmp_path / "own", "--model", "mlp", "--epochs", 1)
+    shown = invoke(*command, "--split", "none", "--out", tmp_path / "m").output
+    assert shown.count(".csv") == 1
+    assert "17 more like it, in 18 files" in " ".join(shown.split())
+    told = json.loads(invoke(*command, "--json", "--out", tmp_path / "m").stdout)
+    assert sum(".csv" in note for note in told["notes"]) == 18
+
+
 def test_predictions_keep_the_stride_of_training(data, tmp_path):
     recognizer = Recognizer(data.layout, config=replace(QUICK, stride=5, model="rich"))
     recognizer.learn(data.recordings)
