@@ -444,8 +444,9 @@ def test_pictures(data, tmp_path):
 
 
 def test_the_cost_of_all_networks_is_measured_in_one_run():
-    rows = cost(rounds=1, models=("fgn", "gat"))
-    assert [row["model"] for row in rows] == ["fgn", "gat"]
+    rows = cost(rounds=1, models=("fgn", "gat", "rich"))
+    assert [row["model"] for row in rows] == ["fgn", "gat", "rich"]
+    assert rows[2]["learn_ms_per_window"] > 0
     assert rows[1]["predict_ratio_to_gat"] == 1.0
     assert rows[0]["parameters"] == rows[1]["parameters"]
     assert rows[1]["learn_ratio_to_gat_processor"] == 1.0
