@@ -13,13 +13,15 @@ from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 
 from evergraph.feature_graph import Normalization
+from evergraph.feature_graph.compiled.embedding import integers
 from evergraph.feature_graph.compiled.fixed_point import scatter
 from evergraph.feature_graph.embedding import BLOCKS, Block, embed
 from evergraph.feature_graph.fixed_point import ONE
+from evergraph.feature_graph.ops import numpy
 from evergraph.graph.neighbors import Neighbors
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.learner import Learner, Method, Predictor
-from evergraph.learn.sums import Rows, Sums
+from evergraph.learn.sums import Rows, Sums, width_of
 from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch
 
@@ -50,6 +52,8 @@ class Analytic(Method):
         between: for `lda`, how much the differences between the tasks of a class count in the
             covariance, see `discriminant`: more than 1 if what is new comes from new tasks, such
             as people. Then sums are held by class and task.
+        by_task: for `lda`, whether each task of a class has a mean of its own, because what comes
+            is of the same tasks again, such as people who are known: see `of_classes`.
 
     Example:
         >>> from evergraph import FGN, Analytic, Learner, node_continuum
@@ -71,12 +75,13 @@ class Analytic(Method):
     normalization: Normalization = "column"
     max_width: int = 4096
     between: float = 1.0
+    by_task: bool = False
     lazy: ClassVar[bool] = True  # a prediction after learning has to solve first
     labels_only: ClassVar[bool] = True
     condenses: ClassVar[bool] = True
     trains: ClassVar[bool] = False
     sums: Sums | None = field(default=None, repr=False)
-    solution: tuple[Array, Array] | None = field(default=None, repr=False)  # weight, offset
+    solution: tuple[Array, Array, Array | None] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Reject settings that do not go together."""
@@ -88,6 +93,11 @@ class Analytic(Method):
         if self.between != 1 and self.solver != "lda":
             raise ValueError(
                 f"between is for solver 'lda', which has a covariance, got {self.solver!r}"
+            )
+        if self.by_task and (self.solver != "lda" or self.between != 1):
+            raise ValueError(
+                "by_task is for solver 'lda' with between 1, because tasks with means of their own "
+                f"leave no differences to count, got {self.solver!r} with {self.between:g}"
             )
 
     def check(self, learner: Learner, batch: Batch) -> None:
@@ -115,18 +125,21 @@ class Analytic(Method):
         """The regression of each class, in the order of the learner's classes, solved once."""
         if self.solution is None:
             self.solution = self._solve(learner.classes)
-        weight, offset = self.solution
+        weight, offset, member = self.solution
 
         def predict(batch: Batch) -> Tensor:
-            return torch.from_numpy(self._embed(learner, batch) @ weight / ONE + offset)
+            scores = _for_products(self._embed(learner, batch)) @ weight / ONE + offset
+            return torch.from_numpy(scores if member is None else of_classes(scores, member))
 
         return predict
 
     def _add(self, learner: Learner, batch: Batch, sign: int) -> None:
         rows = self._embed(learner, batch)
-        sums = Sums(rows.shape[1]) if self.sums is None else self.sums
-        names = list(map(str, batch.target.tolist()))
-        if self.between != 1:
+        sums = Sums(width_of(rows)) if self.sums is None else self.sums
+        labels = batch.target.tolist()
+        known = {label: str(label) for label in set(labels)}
+        names = [known[label] for label in labels]
+        if self._tells_tasks:
             names = [
                 f"{name} {task}" for name, task in zip(names, batch.task.tolist(), strict=True)
             ]
@@ -138,7 +151,7 @@ class Analytic(Method):
 
         It stays with its batch, since a test asks for the same items again and again.
         """
-        hops = learner.model.requires.hops
+        hops = learner.intake.requires.hops
         settings = hops, self.blocks, self.normalization, self.max_width
         mark = *settings, fixed_encoder(learner), batch.versions
         known, rows = vars(batch).get("embedding", (None, None))
@@ -154,39 +167,49 @@ class Analytic(Method):
         encoder = fixed_encoder(learner)
         x = batch.x if encoder is None else encoder(batch.x)
         found = embed(x, batch.neighbors, hops, self.blocks, self.normalization)
-        if isinstance(found, Tensor):
-            rows: Rows = found.detach().double().numpy()
-        elif len(found.values) * ENTRY >= len(found) * found.num_features:
-            parts = (part.detach().numpy() for part in (found.indptr, found.indices, found.values))
+        rows: Rows
+        if not isinstance(found, SparseRows):
+            rows = found.detach().double().numpy()
+        elif found.values.shape[0] * ENTRY >= len(found) * found.num_features:
             rows = np.zeros((len(found), found.num_features))
-            scatter(*parts, rows)
+            scatter(*numpy(found.indptr, found.indices, found.values), rows)
         else:
-            values = found.values.detach().double().numpy()
-            parts = (part.numpy() for part in (found.indices, found.indptr))
-            rows = sparse.csr_array((values, *parts), shape=(len(found), found.num_features))
-        if rows.shape[1] > self.max_width:
+            rows = found
+        if width_of(rows) > self.max_width:
             rows = _fold(rows, self.max_width)
-        whole = rows.data if sparse.issparse(rows) else rows
-        np.rint(whole * ONE, out=whole)
-        return rows
+        if isinstance(rows, SparseRows):
+            values = torch.from_numpy(integers(*numpy(rows.values), ONE))
+            return SparseRows(rows.indptr, rows.indices, values, rows.num_features)
+        rows *= ONE
+        return np.rint(rows, out=rows)
 
-    def _solve(self, classes: list[int]) -> tuple[Array, Array]:
-        """Weight `(D, K)` and offset `(K,)`."""
+    @property
+    def _tells_tasks(self) -> bool:
+        """Whether sums are held by class and task."""
+        return self.by_task or self.between != 1
+
+    def _solve(self, classes: list[int]) -> tuple[Array, Array, Array | None]:
+        """Weight `(D, K)` and offset `(K,)`; of tasks, if each has its mean, and their classes."""
         assert self.sums is not None
         labels = list(map(str, classes))
-        names = sorted(self.sums.counts) if self.between != 1 else labels
+        names = sorted(self.sums.counts) if self._tells_tasks else labels
+        gone = set(labels) - {name.split()[0] for name in names}  # all of it was forgotten
+        names += sorted(gone)
         gram = self.sums.gram / ONE**2
         none = np.zeros(self.sums.size, dtype=np.int64)
         sums = np.stack([self.sums.totals.get(name, none) for name in names], axis=1) / ONE
         counts = np.array([self.sums.counts.get(name, 0) for name in names], dtype=float)
         if self.solver == "lda":
             member = np.array([[name.split()[0] == label for label in labels] for name in names])
-            return discriminant(gram, sums, counts, member, self.strength, self.between)
+            if self.by_task:
+                every = np.eye(len(names))
+                return *discriminant(gram, sums, counts, every, self.strength), member
+            return *discriminant(gram, sums, counts, member, self.strength, self.between), None
         if not self.relevance:
-            return _ridge(gram, sums, self.strength), np.zeros(len(classes))
+            return _ridge(gram, sums, self.strength), np.zeros(len(classes)), None
         root = np.sqrt(_relevance(gram, sums, counts))[:, None]
         weight = root * _ridge(root * gram * root.T, root * sums, self.strength)
-        return weight, np.zeros(len(classes))
+        return weight, np.zeros(len(classes)), None
 
     def state(self) -> State:
         """The sums."""
@@ -232,6 +255,21 @@ def discriminant(
     return weight, share - 0.5 * (means * weight).sum(0)
 
 
+def of_classes(scores: Array, member: Array) -> Array:
+    """Scores `(n, K)` of classes, of which any of their tasks may be meant.
+
+    `scores` `(n, G)` are logarithms of shares of tasks, whose shares of a class add up; `member`
+    `(G, K)` says which class each is of.
+
+    Example:
+        >>> shares = np.log([[0.3, 0.2, 0.1]])
+        >>> np.exp(of_classes(shares, np.array([[True, False], [True, False], [False, True]])))
+        array([[0.5, 0.1]])
+    """
+    masked = [np.logaddexp.reduce(scores[:, own], axis=1) for own in member.T.astype(bool)]
+    return np.stack(masked, axis=1)
+
+
 def fixed_encoder(learner: Learner) -> Any:
     """The encoder of a learner's model, if it is not trained; None without one."""
     encoder = getattr(learner.model, "encoder", None)
@@ -250,7 +288,7 @@ def _fold(rows: Rows, width: int) -> Rows:
 
     Rows are brought to unit length again.
     """
-    features = rows.shape[1]
+    features = width_of(rows)
     mixed = (np.arange(features, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
@@ -258,10 +296,23 @@ def _fold(rows: Rows, width: int) -> Rows:
     sign = np.where(mixed >> np.uint64(63), 1.0, -1.0)
     place = (mixed % np.uint64(width)).astype(np.int64)
     sketch = sparse.csr_array((sign, (np.arange(features), place)), shape=(features, width))
-    folded = rows @ sketch
+    folded: Any = _for_products(rows) @ sketch
     length = np.sqrt(np.asarray((folded * folded).sum(1)))
-    found: Rows = sparse.diags_array(1 / np.where(length > 0, length, 1)) @ folded
-    return found
+    found: Any = sparse.diags_array(1 / np.where(length > 0, length, 1)) @ folded
+    if isinstance(found, np.ndarray):
+        return found
+    ends, index = (
+        torch.from_numpy(part.astype(np.int64)) for part in (found.indptr, found.indices)
+    )
+    return SparseRows(ends, index, torch.from_numpy(found.data), width)
+
+
+def _for_products(rows: Rows) -> Array | sparse.csr_array:
+    """Rows as scipy and numpy multiply them."""
+    if not isinstance(rows, SparseRows):
+        return rows
+    indptr, indices, values = numpy(rows.indptr, rows.indices, rows.values.double())
+    return sparse.csr_array((values, indices, indptr), shape=(len(rows), rows.num_features))
 
 
 def _relevance(gram: Array, sums: Array, counts: Array) -> Array:
