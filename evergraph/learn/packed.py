@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from evergraph.feature_graph.compiled.embedding import copy_runs, find_runs
 from evergraph.graph.neighbors import Features, Linked, Neighbors
 from evergraph.graph.rows import SparseRows
+from evergraph.learn.ranking import Array
 from evergraph.learn.transaction import Restore
 from evergraph.stream.batch import Batch
 
@@ -82,13 +84,20 @@ class Level:
         own = sum(data.nbytes for data in (*self.columns.values(), *self.start.values()))
         return own + sum(level.allocated for level in self.below.values())
 
-    def row_bytes(self) -> Tensor:
+    def row_bytes(self) -> Array:
         """How many bytes each row takes with all that it owns, `(used,)`."""
         fixed = sum(data.element_size() * data.shape[1:].numel() for data in self.columns.values())
-        out = torch.full((self.used,), fixed + 8 * len(self.start))
+        out = np.full(self.used, fixed + 8 * len(self.start))
         for name, level in self.below.items():
-            total = torch.cat([torch.zeros(1, dtype=torch.long), level.row_bytes().cumsum(0)])
-            out += total[self.start[name][: self.used + 1]].diff()
+            start = self.start[name].numpy()[: self.used + 1]
+            if level.below:
+                total = np.zeros(level.used + 1, np.int64)
+                np.cumsum(level.row_bytes(), out=total[1:])
+                out += np.diff(total[start])
+            else:  # all of its rows take the same
+                columns = level.columns.values()
+                size = sum(data.element_size() * data.shape[1:].numel() for data in columns)
+                out += np.diff(start) * size
         return out
 
     def take(self, index: Tensor, wide: bool = False) -> Level:

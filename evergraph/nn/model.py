@@ -15,6 +15,9 @@ from evergraph.graph.rows import SparseRows
 from evergraph.nn.heads import Head
 from evergraph.stream.batch import Batch
 
+ATOMS = {bool, int, float, str, type(None)}  # that nobody can change
+CONTAINERS = {OrderedDict, dict, set, list}
+
 
 @dataclass(frozen=True)
 class Requires:
@@ -136,12 +139,17 @@ def frozen(module: nn.Module, known: dict[int, Any] | None = None) -> Any:
     fresh = known[id(module)] = object.__new__(type(module))
     held = vars(fresh)
     for name, value in vars(module).items():
-        if name == "_modules":
+        kind = type(value)
+        if kind in ATOMS:
+            held[name] = value
+        elif kind in CONTAINERS and not value:
+            held[name] = kind()
+        elif name == "_modules":
             held[name] = {k: None if m is None else frozen(m, known) for k, m in value.items()}
         elif name in ("_parameters", "_buffers"):
             held[name] = {k: None if t is None else _copied(t, known) for k, t in value.items()}
-        elif type(value) in (OrderedDict, dict, set, list) and not value:
-            held[name] = type(value)()
+        elif kind is tuple and all(type(part) in ATOMS for part in value):
+            held[name] = value
         else:
             held[name] = copy.deepcopy(value, known)
     held["training"] = False
@@ -156,12 +164,13 @@ def _plain(kind: type[nn.Module]) -> bool:
 
 
 def _copied(tensor: Tensor, known: dict[int, Any]) -> Tensor:
-    if id(tensor) not in known:
+    found: Tensor | None = known.get(id(tensor))
+    if found is None:
         if type(tensor) is nn.Parameter:
-            known[id(tensor)] = nn.Parameter(tensor.detach().clone(), requires_grad=False)
+            found = nn.Parameter(tensor.detach().clone(), requires_grad=False)
         elif type(tensor) is Tensor and not tensor.requires_grad:
-            known[id(tensor)] = tensor.clone()
+            found = tensor.clone()
         else:
-            known[id(tensor)] = copy.deepcopy(tensor, known).requires_grad_(False)
-    found: Tensor = known[id(tensor)]
+            found = copy.deepcopy(tensor, known).requires_grad_(False)
+        known[id(tensor)] = found
     return found
