@@ -52,6 +52,8 @@ bench: $(READY) ## the benchmarks; ratios are written to results/
 
 paper: $(READY) ## the paper's node classification tables, beside the published values
 	$(BIN)/python -m experiments.overall --figures docs/figures
+	$(BIN)/python -m experiments.overall --way default
+	$(BIN)/python -m experiments.overall --way paper
 	$(BIN)/python -m experiments.small_tables
 	$(BIN)/python -m experiments.memory --figures docs/figures
 

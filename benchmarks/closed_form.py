@@ -92,7 +92,7 @@ class Reference(Analytic):
             self.sums.known = self.gram
             self.sums._totals, self.sums.counts = self.totals, self.counts
             self.solution = self._solve(learner.classes)
-        weight, offset = self.solution
+        weight, offset, _ = self.solution
 
         def predict(batch: Batch) -> torch.Tensor:
             rows = [values @ weight[index] for index, values in self._rows(learner, batch)]

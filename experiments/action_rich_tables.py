@@ -92,11 +92,11 @@ def document(rows: Sequence[Row], settings: Mapping[str, Any]) -> str:
             "narrow; the first is the one to go by."
         )
     body = [
-        [number, name, f"{one['left_out']:.4f}", _short(one["settings"])]
+        [number, name, _known(one["left_out"]), _short(one["settings"])]
         for number, of in settings.items()
         for name, one in of.get("closed", {}).items()
     ]
-    head = ["split", "method", "people left out of training", "settings"]
+    head = ["split", "method", "left out of training", "settings"]
     text.append(f"## What was chosen\n\n{markdown(head, body)}")
     return "\n\n".join(text) + "\n"
 
@@ -124,6 +124,10 @@ def _interval(found: Mapping[str, Any] | None) -> str:
         f"{100 * found['mean']:+.2f} ({100 * found['low']:+.2f} to {100 * found['high']:+.2f}), "
         f"better in {found['better']} of {found['pairs']}"
     )
+
+
+def _known(left_out: float | None) -> str:
+    return "" if left_out is None else f"{left_out:.4f}"
 
 
 def _short(settings: Mapping[str, Any]) -> str:

@@ -102,6 +102,18 @@ def rendered_pairs(
     return [frame_pair(a, b, f"{name}:{start}") for start, (a, b) in enumerate(both)]
 
 
+def pieces(picture: Image) -> list[Image]:
+    """The four quarters of a picture, and these mirrored.
+
+    Faces that show the same cannot be told apart by what they look like; of pieces there are so
+    many that few faces of a scene share one.
+    """
+    high, wide = (side // 2 for side in picture.shape[:2])
+    rows, columns = (slice(high), slice(high, 2 * high)), (slice(wide), slice(wide, 2 * wide))
+    quarters = [picture[row, column] for row in rows for column in columns]
+    return [np.ascontiguousarray(one) for part in quarters for one in (part, part[:, ::-1])]
+
+
 def room(rng: Random, textures: list[tuple[Image, ...]]) -> list[Rectangle]:
     """A room of 12 × 10 × 5 meters with boxes on the floor and in the air."""
     scene = box(np.array([0.0, 0.0, -1.5]), np.array([12.0, 10.0, 5.0]), 0.0, textures, rng)
@@ -256,12 +268,11 @@ def write_sequences(
     out: Path, sequences: int = 2, frames: int = 12, width: int = 320, seed: int = 0
 ) -> None:
     """Render indoor, outdoor, dark and hard scenes as TartanAir: OUT/CATEGORY/Easy/P###."""
-    pictures = [photograph(name) for name in (*SCENES, *SURFACES)]
+    textures = [piece for name in (*SCENES, *SURFACES) for piece in pieces(photograph(name))]
     rng = np.random.default_rng(seed)
     for name, category in CATEGORIES.items():
         for number in range(sequences):
-            chosen = [pictures[i] for i in rng.choice(len(pictures), 5, replace=False)]
-            shown = sequence(category, chosen, frames, int(rng.integers(1 << 30)), width)
+            shown = sequence(category, textures, frames, int(rng.integers(1 << 30)), width)
             write_sequence(out / name / "Easy" / f"P{number:03}", shown)
 
 

@@ -1,6 +1,6 @@
 """What a practitioner would pick for windows of sensors: ExtraTrees, and a ridge on convolutions.
 
-Each takes windows and answers for others; its settings are those that did best on people left out.
+Each takes windows and answers for others; its settings did best on what was left out in turn.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evergraph.apps.action.search import FOLDS
+from evergraph.apps.action.search import Part
 from evergraph.extras import require
 
 TREES = 200
@@ -28,22 +28,20 @@ SAMPLE = 64  # windows whose values the thresholds are quantiles of
 
 @dataclass(frozen=True)
 class Rows:
-    """Numbers of each window `(N, D)`, its activity and its person `(N,)`."""
+    """Numbers of each window `(N, D)`, its activity `(N,)`, and what is left out at a time."""
 
     x: Tensor
     target: Tensor
-    person: Tensor
+    parts: Sequence[Part] = ()
 
     def select(self, rows: Tensor) -> Rows:
         """Some of them."""
-        return Rows(self.x[rows], self.target[rows], self.person[rows])
+        return Rows(self.x[rows], self.target[rows])
 
     def folds(self) -> Iterator[tuple[Rows, Rows]]:
-        """What to learn from and what to test on: a third of the people is left out at a time."""
-        people = self.person.unique()
-        for fold in range(FOLDS):
-            held = torch.isin(self.person, people[fold::FOLDS])
-            yield self.select(~held), self.select(held)
+        """What to learn from and what to test on."""
+        for part in self.parts:
+            yield self.select(part.learned), self.select(part.held)
 
 
 def trees(train: Rows, test: Tensor, setting: Sequence[Any], seed: int, count: int) -> Tensor:
@@ -55,7 +53,7 @@ def trees(train: Rows, test: Tensor, setting: Sequence[Any], seed: int, count: i
 
 
 def best_trees(train: Rows) -> tuple[list[Any], float]:
-    """The setting that knows people left out best, with fewer trees, and how well."""
+    """The setting that knows what is left out best, with fewer trees, and how well."""
 
     def accuracy(setting: Sequence[Any]) -> float:
         right = [trees(a, b.x, setting, 0, FEW) == b.target for a, b in train.folds()]
@@ -126,7 +124,7 @@ def ridge(train: Rows) -> Ridge:
 
 
 def best_ridge(train: Rows) -> tuple[float, float]:
-    """The strength that knows people left out best, and how well."""
+    """The strength that knows what is left out best, and how well."""
     right = []
     for known, held in train.folds():
         predict = ridge(known)

@@ -83,6 +83,10 @@ def train(
     rate: Rate = None,
     split: Split = "time",
     leave_out: LeaveOut = "",
+    people: Annotated[
+        str,
+        typer.Option(help="Who will be recognized: `new` people, or those `known` from training."),
+    ] = "new",
     seed: Seed = 0,
     threads: Threads = 1,
     as_json: AsJson = False,
@@ -91,7 +95,8 @@ def train(
 
     A window is 50 samples long, or half of the typical recording of the activity with the shortest.
     Models are compared, and networks trained until they have converged, on a part of the training
-    recordings: people, if there are three or more. A first try without any data: `evergraph action
+    recordings: people, if there are three or more, or with --people known the end of each
+    recording. A first try without any data: `evergraph action
     train generated`.
     """
     with complaints(f"{out}/ is as it was."), signals() as stop, progress(as_json) as shown:
@@ -116,7 +121,10 @@ def train(
         )  # fmt: skip
         with locked(out / FILE):  # fails before the work if the folder cannot be written
             with _step(shown, "comparing models", stop) as report:
-                picked = choose(training, config, candidates(model), epochs, report)
+                picked = choose(
+                    training, config, candidates(model), epochs, report,
+                    people,  # type: ignore[arg-type]
+                )  # fmt: skip
             config = replace(config, model=picked.model, settings=picked.settings)
             recognizer = Recognizer(training.layout, held.known, config)
             with _step(shown, "learning", stop) as report:

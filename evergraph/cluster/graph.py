@@ -18,6 +18,7 @@ from evergraph.graph.ids import Id
 from evergraph.graph.links import TARGET
 
 PIECE = 4096  # means that are made at a time
+EDGES = 100_000  # nodes whose edges are counted at a time
 MOST_HOPS = 2  # a ghost's mean of one step is all that is known of its neighbors
 
 
@@ -70,6 +71,20 @@ class ShardGraph(GrowingGraph):
         slots = self.slots()
         mine: Ints = slots[self.homes(slots) == self.place]
         return mine
+
+    def count_edges(self) -> int:
+        """How many edges there are, each in the count of one shard.
+
+        That of a directed edge is where its source is, that of another where the end with the
+        smaller key is.
+        """
+        total, keys = 0, self._nodes.keys.array
+        for start in range(0, self._links.num_nodes, EDGES):
+            slots = np.arange(start, min(start + EDGES, self._links.num_nodes))
+            slots = slots[self.homes(slots) == self.place]
+            owner, other, _ = self._links.step(slots)
+            total += len(owner) if self.directed else int((keys[slots[owner]] < keys[other]).sum())
+        return total
 
     def sums(self, slots: Ints) -> sparse.csr_array:
         """As in `GrowingGraph`; of a ghost its mean, which `degree` divides by one."""

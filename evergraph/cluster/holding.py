@@ -20,7 +20,7 @@ from evergraph.graph.store import Store
 from evergraph.model.events import REMOVED, places, store_event
 from evergraph.model.folder import GRAPH, Settings
 from evergraph.model.schemas import nodes_of
-from evergraph.model.state import Base, first_landmarks
+from evergraph.model.state import Base, landmarks_in
 from evergraph.model.tables import Tables
 
 Ghost = tuple[Id, dict[str, Any]]
@@ -57,7 +57,7 @@ class Holding:
 
     def owns(self, node: Id) -> bool:
         """Whether a node belongs to this shard."""
-        return home(node, self.shards) == self.place
+        return self.shards == 1 or home(node, self.shards) == self.place
 
     # -- tables -------------------------------------------------------------------------------
 
@@ -94,8 +94,7 @@ class Holding:
 
     def landmarks(self, count: int) -> list[Base]:
         """Own base nodes that are the first in the order of landmarks."""
-        own = (base for base in self.store.bases() if self.owns(base[0]))
-        return first_landmarks(own, count)
+        return landmarks_in(self.store, count, self.owns)
 
     def follow(self, joint: str, landmarks: Sequence[Base]) -> None:
         """Store statistics and landmarks of all shards."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evergraph.cluster.partition import (
     Keys,
@@ -208,7 +209,7 @@ class Reader:
             return [None] * self.shards
         parcel = self.nodes[wave]
         part = replace(parcel.rows, labels=None, splits=None)
-        masks = [np.isin(parcel.keys[0], wanted) for wanted in self._wanted]
+        masks = [_among(parcel.keys[0], wanted) for wanted in self._wanted]
         return self._dealt(parcel.order, part, parcel.keys, masks, take_nodes, [])
 
     def _neighbors_of(self, shard: int) -> Keys:
@@ -288,14 +289,32 @@ class Reader:
         return report.count
 
     def tables(self) -> Iterator[tuple[Tables, bool, bytes]]:
-        """What this shard has to store, in order; whether these are ghosts; what tells it apart."""
-        for parcel in sorted(self.nodes, key=_order):
+        """What this shard has to store, in order; whether these are ghosts; what tells it apart.
+
+        It is not kept any longer.
+        """
+        for parcel in _leaving(self.nodes):
             labels = repr(parcel.rows.labels).encode()
             yield Tables([parcel.rows], []), False, parcel.keys[0].tobytes() + labels
-        for parcel in sorted(self.ghosts, key=_order):
+        for parcel in _leaving(self.ghosts):
             yield Tables([parcel.rows], []), True, parcel.keys[0].tobytes()
-        for link in sorted(self.edges, key=_order):
+        for link in _leaving(self.edges):
             yield Tables([], [link.rows]), False, b"".join(keys.tobytes() for keys in link.keys)
+
+
+def _leaving(parcels: list[Parcel[Rows]]) -> Iterator[Parcel[Rows]]:
+    """Parcels in order; each is forgotten, so that memory is free when it is stored."""
+    parcels.sort(key=_order, reverse=True)
+    while parcels:
+        yield parcels.pop()
+
+
+def _among(keys: Keys, wanted: Keys) -> NDArray[np.bool_]:
+    """Which keys are among ascending ones."""
+    found: NDArray[np.bool_] = np.searchsorted(wanted, keys, "right") > np.searchsorted(
+        wanted, keys
+    )
+    return found
 
 
 def _order(parcel: Parcel[Any]) -> Order:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from evergraph import __version__
@@ -89,6 +90,7 @@ class Shard:
         """Store the tables that the reader has; it forgets them."""
         self.holding.load(self.reader.share, self.reader.tables())
         self.reader.begin()
+        pa.default_memory_pool().release_unused()  # the graph needs the room of the tables
 
     def follow(self, joint: str, landmarks: Sequence[Base]) -> None:
         """Take statistics and landmarks of all shards, and make the graph and the sums anew."""
@@ -221,7 +223,7 @@ class Shard:
             "nodes": len(nodes),
             "ghosts": len(self.graph) - len(nodes),
             "held_edges": self.graph.num_edges,
-            "edges": self.holding.count(store.edges()),
+            "edges": self.graph.count_edges(),
             "waiting_edges": self.holding.count(store.waiting()),
             "classes": self.graph.classes,
             "bytes": self.graph.nbytes,

@@ -395,6 +395,11 @@ class Store:
         found = self._file.read(f"{sql} {'AND id = ?' if one else ''} ORDER BY id", one)
         return self._decoded(lambda row: (row[0], json.loads(row[1])), found)
 
+    def base_ids(self) -> Iterator[Id]:
+        """Ids of the nodes that were put as base."""
+        found = self._file.read("SELECT id FROM node WHERE base IS NOT NULL ORDER BY id")
+        return (node for (node,) in found)
+
     def base_labels(self) -> Iterator[tuple[Id, str]]:
         """Ids and labels of base nodes, as they were then; a label that was deleted is gone."""
         sql = "SELECT id, base_label FROM node WHERE base_label IS NOT NULL ORDER BY id"

@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from evergraph.feature_graph.fixed_point import Blocks, Embedding, Rows, divide
+from evergraph.graph.arena import Column
 from evergraph.graph.growing import GrowingGraph
+from evergraph.graph.hops import Bools
 from evergraph.graph.ids import Id, key
 from evergraph.learn.kept_rows import KeptRows
 from evergraph.learn.solution import Choice, Holdout, Solution
@@ -178,8 +180,8 @@ class ExactLearner:
         """Know nothing; the next refresh brings everything in."""
         self.sums = Sums(self.embedding.size)
         self._kept = KeptRows(self.embedding.size)
-        self._inside: set[int] = set()  # slots whose rows are in the sums
-        self._changed = set(self.graph.slots().tolist())  # slots that may have to come in
+        self._inside = Column(np.bool_)  # of each slot, whether its row is in the sums
+        self._changed: set[int] | None = None  # slots that may have to come in; None for all
         self._eligible: dict[int, int] = {}  # keys of labelled slots that may be held out
         self._ranked: list[tuple[int, int]] = []  # the same as sorted pairs of key and slot
         self._held: set[int] = set()  # slots that were held out at the last refresh
@@ -193,54 +195,78 @@ class ExactLearner:
         """Take out of the sums what is about to change."""
         changing = slots.tolist()
         try:
-            self._put(sorted(self._inside.intersection(changing)), -1)
+            self._put(slots[self._is_inside(slots)], -1)
         except BaseException:
             self._start()
             raise
         self._kept.drop(changing)
-        self._changed.update(changing)
+        if self._changed is not None:
+            self._changed.update(changing)
         self._solved = None
 
     def refresh(self) -> None:
         """Bring into the sums what is missing, as it is now."""
         try:
-            labelled = self._note_labels()
-            held = {slot for _, slot in self._ranked[: self.held_out]}
-            self._put(sorted(held & self._inside), -1)
-            coming = (labelled | self._held & self._eligible.keys()) - held - self._inside
-            self._put(sorted(coming), 1)
+            labelled, held = self._note_labels(), self._first_ranked()
+            self._put(held[self._is_inside(held)], -1)
+            back = sorted(self._held & self._eligible.keys())
+            coming = np.union1d(labelled, np.array(back, dtype=np.int64))
+            coming = coming[~np.isin(coming, held)]
+            self._put(coming[~self._is_inside(coming)], 1)
         except BaseException:  # half of it may be in the sums
             self._start()
             raise
-        self._changed, self._held = set(), held
+        self._changed, self._held = set(), set(held.tolist())
 
     def restore(self, sums: Sums) -> None:
         """Take over sums that were made of the graph as it is now."""
-        labelled = self._note_labels()
-        held = {slot for _, slot in self._ranked[: self.held_out]}
-        if sums.size != self.sums.size or len(sums) != len(labelled - held):
+        labelled, held = self._note_labels(), self._first_ranked()
+        inside = np.setdiff1d(labelled, held, assume_unique=True)
+        if sums.size != self.sums.size or len(sums) != len(inside):
             raise ValueError("sums of another graph")
-        self.sums, self._inside, self._held = sums, labelled - held, held
+        self.sums, self._inside, self._held = sums, Column(np.bool_), set(held.tolist())
+        self._mark(inside, True)
         self._changed, self._solved = set(), None
 
     def eligible_keys(self, count: int) -> list[int]:
         """The smallest keys of what may be held out, ascending, as of the last refresh."""
         return [own for own, _ in self._ranked[:count]]
 
-    def _note_labels(self) -> set[int]:
-        """The changed slots that have a label; who may be held out is brought up to date."""
-        changed = np.array(sorted(self._changed), dtype=np.int64)
-        there = changed[self.graph.present(changed)]
-        named = [label is not None for label in self.graph.labels(there)]
-        labelled = there[np.array(named, dtype=np.bool_)]
-        slots = labelled.tolist()
-        keys = zip(slots, self.graph.keys(labelled).tolist(), strict=True)
-        self._rank(changed.tolist(), {slot: own for slot, own in keys if own < ELIGIBLE})
-        return set(slots)
+    def _first_ranked(self) -> Ints:
+        """The slots that are to be held out now."""
+        first = [slot for _, slot in self._ranked[: self.held_out]]
+        return np.array(sorted(first), dtype=np.int64)
 
-    def _rank(self, changed: list[int], able: dict[int, int]) -> None:
+    def _is_inside(self, slots: Ints) -> Bools:
+        """Whether the rows of slots are in the sums."""
+        known, found = self._inside.array, np.zeros(len(slots), dtype=np.bool_)
+        there = slots < len(known)
+        found[there] = known[slots[there]]
+        return found
+
+    def _mark(self, slots: Ints, inside: bool) -> None:
+        """Note of ascending slots whether their rows are in the sums."""
+        if len(slots):
+            self._inside.reserve(int(slots[-1]) + 1)
+            self._inside.array[slots] = inside
+
+    def _note_labels(self) -> Ints:
+        """The changed slots that have a label; who may be held out is brought up to date."""
+        if self._changed is None:
+            there = np.sort(self.graph.slots())
+        else:
+            changed = np.array(sorted(self._changed), dtype=np.int64)
+            there = changed[self.graph.present(changed)]
+        named = (label is not None for label in self.graph.labels(there))
+        labelled = there[np.fromiter(named, dtype=np.bool_, count=len(there))]
+        keys = self.graph.keys(labelled)
+        able = keys < ELIGIBLE
+        self._rank(dict(zip(labelled[able].tolist(), keys[able].tolist(), strict=True)))
+        return labelled
+
+    def _rank(self, able: dict[int, int]) -> None:
         """Keep `_ranked` sorted: one by one if few have changed, so that the cost is theirs."""
-        out = {s: self._eligible[s] for s in changed if s in self._eligible}
+        out = {s: self._eligible[s] for s in self._changed or () if s in self._eligible}
         gone = [(own, slot) for slot, own in out.items() if able.get(slot) != own]
         new = [(own, slot) for slot, own in able.items() if out.get(slot) != own]
         for _, slot in gone:
@@ -254,12 +280,12 @@ class ExactLearner:
         for pair in new:
             insort(self._ranked, pair)
 
-    def _put(self, slots: list[int], sign: int) -> None:
+    def _put(self, slots: Ints, sign: int) -> None:
         for start in range(0, len(slots), CHUNK):
-            part = np.array(slots[start : start + CHUNK], dtype=np.int64)
+            part = slots[start : start + CHUNK]
             rows = self._kept.rows(part, self.rows, keep=sign > 0)
             self.sums.add(rows, list(map(str, self.graph.labels(part))), sign)
-            (self._inside.update if sign > 0 else self._inside.difference_update)(part.tolist())
+            self._mark(part, sign > 0)
 
     def holdout(self) -> Holdout:
         """Rows and labels of what is held out, in the order of keys; every fourth key chooses."""

@@ -6,9 +6,10 @@ import hashlib
 import json
 import threading
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
 from heapq import nsmallest
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from evergraph.datasets.schema import Schema
 from evergraph.feature_graph.fixed_point import Rows
 from evergraph.graph.database import FileError
 from evergraph.graph.growing import GrowingGraph
-from evergraph.graph.ids import Id
+from evergraph.graph.ids import Coded, Id
 from evergraph.graph.store import Store
 from evergraph.learn.checkpoint import (
     CheckpointError,
@@ -42,7 +43,7 @@ from evergraph.model.folder import (
     new_folder,
     write_settings,
 )
-from evergraph.model.schemas import mark, nodes_of
+from evergraph.model.schemas import CHUNK, mark, nodes_of
 from evergraph.model.tables import Tables
 from evergraph.model.view import View
 
@@ -111,7 +112,7 @@ class State:
 
     def _follow(self) -> None:
         """A learner with the landmarks of now: base nodes, see `landmark_order`."""
-        chosen = first_landmarks(self.store.bases(), self.settings.landmarks)
+        chosen = landmarks_in(self.store, self.settings.landmarks)
         self.landmarks = {name for name, _ in chosen}
         self._compared = landmark_rows(self.schema, chosen)
         self.learner = ExactLearner(
@@ -234,11 +235,32 @@ def fill(graph: GrowingGraph, store: Store, schema: Schema) -> None:
         times = [np.nan if node.time is None else node.time for node in nodes]
         labels = [node.label for node in nodes]
         graph.put_nodes([n.id for n in nodes], *rows, labels=labels, times=times)
-    links = list(store.edges())
-    if links:
-        ends = [e.source for e in links], [e.target for e in links]
-        weights = filled([e.weight for e in links], 1.0)
-        graph.put_edges(*ends, weights, filled([e.time for e in links], np.nan))
+    _fill_edges(graph, store)
+
+
+def _fill_edges(graph: GrowingGraph, store: Store) -> None:
+    """Put all edges, of which there are many, at once; while they are read they are numbers."""
+    parts: list[tuple[Any, ...]] = []
+    links = store.edges()
+    while part := list(islice(links, CHUNK)):
+        source, target, weight, time = zip(*part, strict=True)
+        slots = [graph.slots(ends).astype(np.int32) for ends in (source, target)]
+        parts.append((*slots, filled(weight, 1.0), filled(time, np.nan)))
+    if parts:
+        sources, targets, weights, times = zip(*parts, strict=True)
+        names = graph.ids(np.arange(len(graph)))  # of a graph in which no slot was given up
+        one, other = (Coded(names, np.concatenate(ends)) for ends in (sources, targets))
+        sizes = list(map(len, sources))
+        columns = _joined(weights, sizes, 1.0), _joined(times, sizes, np.nan)
+        graph.put_edges(one, other, *columns)
+
+
+def _joined(parts: Sequence[list[Any] | None], sizes: Sequence[int], usual: float) -> Any:
+    """Parts of a column, each as `filled` gives it, as one."""
+    if all(part is None for part in parts):
+        return None
+    pairs = zip(parts, sizes, strict=True)
+    return np.concatenate([np.full(n, usual) if part is None else part for part, n in pairs])
 
 
 def filled(values: Sequence[Any], usual: float) -> list[Any] | None:
@@ -248,8 +270,16 @@ def filled(values: Sequence[Any], usual: float) -> list[Any] | None:
     return [usual if value is None else value for value in values]
 
 
+def landmarks_in(
+    store: Store, count: int, owns: Callable[[Id], bool] = lambda _: True
+) -> list[Base]:
+    """The base nodes of a store that are landmarks; cells of others are not read."""
+    chosen = nsmallest(count, filter(owns, store.base_ids()), key=landmark_order)
+    return [base for node in chosen for base in store.bases(node)]
+
+
 def first_landmarks(bases: Iterable[Base], count: int) -> list[Base]:
-    """The base nodes that are landmarks, see `landmark_order`."""
+    """Those of some base nodes that are landmarks, see `landmark_order`."""
     return nsmallest(count, bases, key=lambda base: landmark_order(base[0]))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from evergraph.evaluate.significance import Difference, outcomes, paired_difference
 from experiments.cells import markdown
 from experiments.league.graphs import GRAPHS
-from experiments.league.models import CHANGES, MODELS
+from experiments.league.models import CHANGES, INSTEAD, MODELS
 from experiments.league.ranking import Cell, table
 
 KERNEL, CLOSED, FGN = "feature-graph kernel", "closed form, x + m + Âx", "FGN + replay"
@@ -24,7 +24,7 @@ PARTS = {
     "closed form, x + m": CLOSED,
     "ridge on m": CLOSED,
     "ridge on x": CLOSED,
-    **{f"FGN, {name} + replay": FGN for name in CHANGES},
+    **{f"FGN, {name} + replay": FGN for name in (*CHANGES, *INSTEAD)},
 }
 """Models that leave something out, and the whole that they are compared with."""
 HALVES = GRAPHS[0::2], GRAPHS[1::2]

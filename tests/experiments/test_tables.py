@@ -16,7 +16,7 @@ from evergraph.evaluate.protocols import recut
 from evergraph.stream import node_continuum
 from experiments import cells as tables
 from experiments import small_tables
-from experiments.overall import overall
+from experiments.overall import WAYS, overall, plans
 
 runner = CliRunner()
 
@@ -167,6 +167,19 @@ def test_a_table_can_be_stopped_and_resumed(tmp_path):
     assert json.loads(again.stdout) == cells  # nothing was computed again, seconds included
     assert f"{means[0]:.3f}" in (tmp_path / "overall_quick.md").read_text()
     assert (tmp_path / "stream_generated.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_settings_of_a_table_are_presets_defaults_or_the_papers():
+    found = {way: next(plans(("cora",), ("fgn",), ("class",), way)).settings for way in WAYS}
+    assert (found["preset"]["gain"], found["preset"]["hops"]) == (0.1, 2)  # as chosen for Cora
+    unknown = Config("somewhere else", "class").sized(generate()).settings
+    assert unknown.items() <= found["default"].items()
+    changed = dict(found["paper"].items() - found["default"].items())
+    assert changed == {
+        "concatenate": False,
+        "attention": "softmax",
+        "normalization": "symmetric",
+    }
 
 
 def test_what_is_missing_is_said(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import torch
 
@@ -11,9 +12,10 @@ from evergraph.apps.action.novelty import Calibration
 from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.recording import Recording, Recordings
 from evergraph.apps.action.rich import CLOSED, Settings
-from evergraph.apps.action.search import search
+from evergraph.apps.action.search import parts_of_people, parts_of_time, search
 from evergraph.apps.action.splits import divide_for
 from evergraph.apps.action.teaching import AND, RecognizerConfig, windows_of
+from evergraph.checks import check_one_of
 
 AUTO = "auto"
 CANDIDATES = (*CLOSED, "fgn")
@@ -24,6 +26,8 @@ MOST_BATCHES, FEWEST_PASSES = 2000, 20  # the longest training that looks for co
 PATIENCE = 60, 3  # batches and passes without a gain after which it has converged
 
 Report = Callable[[int, int], None]
+People = Literal["new", "known"]
+"""Who will be recognized: people who were not there in training, or those who were."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,9 @@ class Choice:
         held_back: what that was, in words.
         calibration: of the model, on the same windows.
         settings: of the closed form.
-        left_out: the accuracy of each closed form with people left out in turn, which its settings
-            were chosen by; empty if there are fewer than three people.
+        left_out: the accuracy of each closed form on what was left out in turn, which its settings
+            were chosen by; empty if there was too little.
+        parts: what was left out in turn, in words.
     """
 
     model: str
@@ -48,6 +53,7 @@ class Choice:
     calibration: Calibration
     settings: Settings
     left_out: dict[str, float]
+    parts: str = ""
 
     @property
     def text(self) -> str:
@@ -59,7 +65,8 @@ class Choice:
         passes = f", {self.passes} passes" if self.model not in CLOSED else ""
         text = f"Picked {self.model}{passes}: {why}, held back from training ({shown})."
         if self.left_out:
-            text += f" Closed forms with people left out in turn: {_listed(self.left_out)}."
+            text += f" Closed forms with {self.parts} left out in turn: {_listed(self.left_out)}."
+            text += " Each person has means of their own." if self.settings.persons else ""
         return text
 
 
@@ -72,15 +79,23 @@ def candidates(model: str) -> tuple[str, ...]:
     return CANDIDATES if model == AUTO else (model,)
 
 
-def inner_split(data: Recordings, length: int) -> tuple[Recordings, Recordings, str]:
+def are_known(data: Recordings, people: People) -> bool:
+    """Whether models are compared on more of the same people, as where there are two or one."""
+    check_one_of("people", people, get_args(People))
+    return people == "known" or len(data.subjects) < PEOPLE
+
+
+def inner_split(
+    data: Recordings, length: int, people: People = "new"
+) -> tuple[Recordings, Recordings, str]:
     """What to learn from, what to compare models on, and what that is, in words.
 
     Every fourth person is held back if there are three or more and the others show all activities;
-    else the end of each recording, or whole recordings where they are too short.
+    else, or if those who are there are to be recognized, the end of each recording, or whole
+    recordings where they are too short.
     """
-    people = data.subjects
-    if len(people) >= PEOPLE:
-        held = people[SHARE - 1 :: SHARE] or people[-1:]
+    if not are_known(data, people):
+        held = data.subjects[SHARE - 1 :: SHARE] or data.subjects[-1:]
         train, valid = data.without(held), data.of(held)
         if {r.activity for r in train.recordings} == {r.activity for r in data.recordings}:
             return train, valid, f"the people {', '.join(held)}"
@@ -89,26 +104,38 @@ def inner_split(data: Recordings, length: int) -> tuple[Recordings, Recordings, 
 
 
 def best_settings(
-    data: Recordings, config: RecognizerConfig, models: Sequence[str], report: Report
-) -> tuple[Settings, dict[str, float]]:
-    """Settings of the closed forms among the models, and how well each knows people left out.
+    data: Recordings,
+    config: RecognizerConfig,
+    models: Sequence[str],
+    report: Report,
+    people: People = "new",
+) -> tuple[Settings, dict[str, float], str]:
+    """Settings of the closed forms among the models, and how well each knows what is left out.
 
-    With fewer than three people, whom nothing can be told from, they are those of `config`.
+    That is a third of the people in turn, or a third of what each of them did. The settings are
+    those of `config` where there is too little for either.
     """
     closed = [one for name in models for one in name.split(AND) if one in CLOSED]
-    if len(data.subjects) < PEOPLE or not closed:
-        return config.settings, {}
+    if not closed or all(len(one) < config.length for one in data.recordings):
+        return config.settings, {}, ""
     windows = windows_of(data.recordings, data.activities, data.layout, config)
     number = torch.tensor([data.subjects.index(one.subject) for one in data.recordings])
-    weights = {name: Settings().of(name).graph for name in closed}
-    trials = search(
-        windows, number[windows.source], data.layout, tuple(weights.values()), report=report
-    )
+    person = number[windows.source]
+    if are_known(data, people):
+        words = "thirds of what each person did"
+        overlap = -(-config.length // config.stride) - 1
+        parts = parts_of_time(windows, person, overlap)
+    else:
+        words, parts = "people", parts_of_people(person)
+    if not parts:
+        return config.settings, {}, ""
+    starts = {name: Settings().of(name) for name in closed}
+    trials = search(windows, person, data.layout, parts, tuple(starts.values()), report=report)
     known = {
-        name: max(trial.accuracy for trial in trials if trial.settings.graph == weight)
-        for name, weight in weights.items()
+        name: max(one.accuracy for one in trials if bool(one.settings.graph) == bool(start.graph))
+        for name, start in starts.items()
     }
-    return trials[0].settings, known
+    return trials[0].settings, known, words
 
 
 def choose(
@@ -117,26 +144,28 @@ def choose(
     models: Sequence[str] = CANDIDATES,
     epochs: int | None = None,
     report: Report = lambda done, total: None,
+    people: People = "new",
 ) -> Choice:
     """Train candidates without what is held back, and take the best there.
 
-    With three or more people the closed forms are compared by leaving people out in turn, which
-    sets all that they are solved with, and the best of them stands for all. Networks are trained
+    The closed forms are compared by leaving people out in turn, or with fewer than three or if
+    `people` are known, thirds of what each of them did. This sets all that they are solved with,
+    and the best of them stands for all. Networks are trained
     for `epochs` passes, or until held-back windows are recognized no better. The mean of the closed
     form and the network is a candidate too; a simpler one is taken where it is as good.
     """
-    settings, left_out = best_settings(data, config, models, report)
+    settings, left_out, parts = best_settings(data, config, models, report, people)
     if left_out:
         chosen = CLOSED[1] if settings.graph else CLOSED[0]
         models = [name for name in models if name == chosen or name not in CLOSED]
     config = replace(config, settings=settings)
-    train, valid, words = inner_split(data, config.length)
+    train, valid, words = inner_split(data, config.length, people)
     known = {r.activity for r in train.recordings}
     held = [r for r in valid.recordings if r.activity in known and len(r) >= config.length]
     if not held:
         words = "nothing, because there is too little to hold back"
         passes = epochs or FEWEST_PASSES
-        return Choice(models[0], passes, {}, words, Calibration(), settings, left_out)
+        return Choice(models[0], passes, {}, words, Calibration(), settings, left_out, parts)
     trained: dict[str, tuple[int, Recognizer]] = {}
     for model in models:
         recognizer = Recognizer(data.layout, tuple(known), replace(config, model=model))
@@ -151,7 +180,8 @@ def choose(
         accuracy |= {name: one.evaluate(held).accuracy for name, (_, one) in both.items()}
     best = max(accuracy, key=accuracy.__getitem__)
     passes, recognizer = trained[best]
-    return Choice(best, passes, accuracy, words, recognizer.calibration, settings, left_out)
+    calibration = recognizer.calibration
+    return Choice(best, passes, accuracy, words, calibration, settings, left_out, parts)
 
 
 def averaged(

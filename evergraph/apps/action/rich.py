@@ -31,26 +31,29 @@ CLOSED = ("rich", "rich-graph")
 
 @dataclass(frozen=True)
 class Settings:
-    """How a closed form on rich features is solved; `search` finds it on people left out.
+    """How a closed form on rich features is solved; `search` finds it on what is left out.
 
     Attributes:
         moments: how much this block of features counts: shrinkage asks less of a larger weight;
             blocks of weight 0 are left out. The same for the other `BLOCKS`.
         strength: λ, the shrinkage of the covariance.
         between: how much differences between people count in it, see `Analytic`.
+        persons: whether each person's way of doing an activity has a mean of its own: for people
+            who are known. Then `between` is not read.
         turn: each window is learned a second time with each sensor turned by angles of this
             deviation in radians; 0: it is not.
     """
 
     moments: float = 1.0
     spectrum: float = 1.0
-    correlations: float = 0.25
-    graph: float = 0.25
-    gravity: float = 0.5
+    correlations: float = 1.0
+    graph: float = 1.0
+    gravity: float = 1.0
     mean: float = 1.0
     strength: float = 0.6
-    between: float = 4.0
-    turn: float = 0.25
+    between: float = 1.0
+    persons: bool = False
+    turn: float = 0.0
 
     @property
     def weights(self) -> dict[str, float]:

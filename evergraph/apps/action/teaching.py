@@ -71,9 +71,7 @@ def built(name: str, layout: Layout, config: RecognizerConfig) -> Learner:
         rich_network(layout, features, settings)
         if closed
         else network(name, layout, features, config.seed, config.augment),
-        Analytic("lda", settings.strength, blocks=("x",), between=settings.between)
-        if closed
-        else Replay(),
+        closed_form(settings) if closed else Replay(),
         Reservoir(config.memory, config.memory_bytes, seed=config.seed),
         Training(
             optimizer="adam",
@@ -85,6 +83,14 @@ def built(name: str, layout: Layout, config: RecognizerConfig) -> Learner:
         ),
         config.seed,
         outliers="pass",  # the gate sees samples, before windows are cut
+    )
+
+
+def closed_form(settings: Settings) -> Analytic:
+    """The method of a closed form with these settings."""
+    between = 1.0 if settings.persons else settings.between
+    return Analytic(
+        "lda", settings.strength, blocks=("x",), between=between, by_task=settings.persons
     )
 
 

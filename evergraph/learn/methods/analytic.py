@@ -50,6 +50,8 @@ class Analytic(Method):
         between: for `lda`, how much the differences between the tasks of a class count in the
             covariance, see `discriminant`: more than 1 if what is new comes from new tasks, such
             as people. Then sums are held by class and task.
+        by_task: for `lda`, whether each task of a class has a mean of its own, because what comes
+            is of the same tasks again, such as people who are known: see `of_classes`.
 
     Example:
         >>> from evergraph import FGN, Analytic, Learner, node_continuum
@@ -71,12 +73,13 @@ class Analytic(Method):
     normalization: Normalization = "column"
     max_width: int = 4096
     between: float = 1.0
+    by_task: bool = False
     lazy: ClassVar[bool] = True  # a prediction after learning has to solve first
     labels_only: ClassVar[bool] = True
     condenses: ClassVar[bool] = True
     trains: ClassVar[bool] = False
     sums: Sums | None = field(default=None, repr=False)
-    solution: tuple[Array, Array] | None = field(default=None, repr=False)  # weight, offset
+    solution: tuple[Array, Array, Array | None] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Reject settings that do not go together."""
@@ -88,6 +91,11 @@ class Analytic(Method):
         if self.between != 1 and self.solver != "lda":
             raise ValueError(
                 f"between is for solver 'lda', which has a covariance, got {self.solver!r}"
+            )
+        if self.by_task and (self.solver != "lda" or self.between != 1):
+            raise ValueError(
+                "by_task is for solver 'lda' with between 1, because tasks with means of their own "
+                f"leave no differences to count, got {self.solver!r} with {self.between:g}"
             )
 
     def check(self, learner: Learner, batch: Batch) -> None:
@@ -115,10 +123,11 @@ class Analytic(Method):
         """The regression of each class, in the order of the learner's classes, solved once."""
         if self.solution is None:
             self.solution = self._solve(learner.classes)
-        weight, offset = self.solution
+        weight, offset, member = self.solution
 
         def predict(batch: Batch) -> Tensor:
-            return torch.from_numpy(self._embed(learner, batch) @ weight / ONE + offset)
+            scores = self._embed(learner, batch) @ weight / ONE + offset
+            return torch.from_numpy(scores if member is None else of_classes(scores, member))
 
         return predict
 
@@ -126,7 +135,7 @@ class Analytic(Method):
         rows = self._embed(learner, batch)
         sums = Sums(rows.shape[1]) if self.sums is None else self.sums
         names = list(map(str, batch.target.tolist()))
-        if self.between != 1:
+        if self._tells_tasks:
             names = [
                 f"{name} {task}" for name, task in zip(names, batch.task.tolist(), strict=True)
             ]
@@ -170,23 +179,33 @@ class Analytic(Method):
         np.rint(whole * ONE, out=whole)
         return rows
 
-    def _solve(self, classes: list[int]) -> tuple[Array, Array]:
-        """Weight `(D, K)` and offset `(K,)`."""
+    @property
+    def _tells_tasks(self) -> bool:
+        """Whether sums are held by class and task."""
+        return self.by_task or self.between != 1
+
+    def _solve(self, classes: list[int]) -> tuple[Array, Array, Array | None]:
+        """Weight `(D, K)` and offset `(K,)`; of tasks, if each has its mean, and their classes."""
         assert self.sums is not None
         labels = list(map(str, classes))
-        names = sorted(self.sums.counts) if self.between != 1 else labels
+        names = sorted(self.sums.counts) if self._tells_tasks else labels
+        gone = set(labels) - {name.split()[0] for name in names}  # all of it was forgotten
+        names += sorted(gone)
         gram = self.sums.gram / ONE**2
         none = np.zeros(self.sums.size, dtype=np.int64)
         sums = np.stack([self.sums.totals.get(name, none) for name in names], axis=1) / ONE
         counts = np.array([self.sums.counts.get(name, 0) for name in names], dtype=float)
         if self.solver == "lda":
             member = np.array([[name.split()[0] == label for label in labels] for name in names])
-            return discriminant(gram, sums, counts, member, self.strength, self.between)
+            if self.by_task:
+                every = np.eye(len(names))
+                return *discriminant(gram, sums, counts, every, self.strength), member
+            return *discriminant(gram, sums, counts, member, self.strength, self.between), None
         if not self.relevance:
-            return _ridge(gram, sums, self.strength), np.zeros(len(classes))
+            return _ridge(gram, sums, self.strength), np.zeros(len(classes)), None
         root = np.sqrt(_relevance(gram, sums, counts))[:, None]
         weight = root * _ridge(root * gram * root.T, root * sums, self.strength)
-        return weight, np.zeros(len(classes))
+        return weight, np.zeros(len(classes)), None
 
     def state(self) -> State:
         """The sums."""
@@ -230,6 +249,21 @@ def discriminant(
     weight = _ridge(left, means, strength * float(np.mean(np.diagonal(left))))
     share = np.log(np.maximum(size, 1e-12) / max(size.sum(), 1))
     return weight, share - 0.5 * (means * weight).sum(0)
+
+
+def of_classes(scores: Array, member: Array) -> Array:
+    """Scores `(n, K)` of classes, of which any of their tasks may be meant.
+
+    `scores` `(n, G)` are logarithms of shares of tasks, whose shares of a class add up; `member`
+    `(G, K)` says which class each is of.
+
+    Example:
+        >>> shares = np.log([[0.3, 0.2, 0.1]])
+        >>> np.exp(of_classes(shares, np.array([[True, False], [True, False], [False, True]])))
+        array([[0.5, 0.1]])
+    """
+    masked = [np.logaddexp.reduce(scores[:, own], axis=1) for own in member.T.astype(bool)]
+    return np.stack(masked, axis=1)
 
 
 def fixed_encoder(learner: Learner) -> Any:

@@ -21,7 +21,14 @@ from evergraph.apps.action.network import rotations
 from evergraph.apps.action.recognizer import Recognizer
 from evergraph.apps.action.recording import Layout, generate
 from evergraph.apps.action.rich import RichFeatures, Settings, as_items, turned
-from evergraph.apps.action.search import Discriminants, Table, encoder_of, search
+from evergraph.apps.action.search import (
+    Discriminants,
+    Table,
+    encoder_of,
+    parts_of_people,
+    parts_of_time,
+    search,
+)
 from evergraph.apps.action.teaching import RecognizerConfig
 from evergraph.apps.action.windows import as_batch, cut
 from evergraph.feature_graph.equations import normalize, sgnroot
@@ -176,11 +183,12 @@ def test_turned_copies_keep_lengths_and_belong_to_their_window(data):
     assert torch.equal(turned(x, layout, 0.0), x)
 
 
-def test_the_search_solves_what_the_closed_form_solves(data):
+@pytest.mark.parametrize("told_apart", [{"between": 3.0}, {"persons": True}, {}])
+def test_the_search_solves_what_the_closed_form_solves(data, told_apart):
     windows = cut(data.recordings, data.activities, 20, 10)
     person = torch.tensor([data.subjects.index(one.subject) for one in data.recordings])
     person = person[windows.source]
-    settings = Settings(between=3.0, turn=0.2, strength=0.4)
+    settings = replace(Settings(turn=0.2, strength=0.4), **told_apart)
     table = Table.of(encoder_of(data.layout, windows, [settings]), windows, data.layout, {0.2})
     learned = (person < 2).nonzero()[:, 0]
     found = Discriminants(table, person, learned).predict(settings, table.rows)
@@ -195,17 +203,65 @@ def test_the_search_solves_what_the_closed_form_solves(data):
     assert float((told == found).double().mean()) > 0.99
 
 
-def test_the_search_leaves_people_out(data):
-    """People whose activities are the other way round are no help to each other."""
+def labeled(data):
+    """Windows and whose they are."""
     windows = cut(data.recordings, data.activities, 20, 10)
     number = torch.tensor([data.subjects.index(one.subject) for one in data.recordings])
-    person = number[windows.source]
-    seen = []
-    trials = search(windows, person, data.layout, report=lambda done, total: seen.append(done))
-    assert seen[-1] == len(trials) == 12
-    assert trials[0].accuracy == max(trial.accuracy for trial in trials)
+    return windows, number[windows.source]
+
+
+def test_the_search_leaves_people_out(data):
+    """People whose activities are the other way round are no help to each other."""
+    windows, person = labeled(data)
     mixed = replace(windows, target=(windows.target + person) % 3)
-    assert search(mixed, person, data.layout)[0].accuracy < 0.5 < trials[0].accuracy
+    seen, parts = [], parts_of_people(person)
+    given = person, data.layout, parts
+    trials = search(windows, *given, report=lambda done, total: seen.append(done / total))
+    assert seen == [one / len(trials) for one in range(1, len(trials) + 1)]
+    assert trials[0].accuracy == max(trial.accuracy for trial in trials)
+    assert search(mixed, *given)[0].accuracy < 0.5 < trials[0].accuracy
+
+
+def test_a_step_is_kept_only_if_it_is_better(data):
+    windows, person = labeled(data)
+    parts = parts_of_people(person)
+    steps = (({"strength": 0.6},), ({"strength": 1e9},), ({"turn": 0.1},))
+    trials = search(windows, person, data.layout, parts, steps=steps)
+    assert trials[0].settings == Settings()  # the same is not better, and no step builds on a worse
+    assert [one.settings.strength for one in trials if one.settings.turn] == [0.6]
+    without = search(windows, person, data.layout, parts, (Settings(graph=0.0),))
+    assert {one.settings.graph for one in without} == {0.0}  # what is left out stays out
+
+
+def test_parts_in_time_keep_everybody_and_share_no_samples(data):
+    windows, person = labeled(data)
+    parts = parts_of_time(windows, person, overlap=1)
+    assert sum(part.held.long() for part in parts).unique().tolist() == [1]
+    for part in parts:
+        assert not (part.held & part.learned).any()
+        assert person[part.learned].unique().tolist() == [0, 1, 2]
+        assert windows.target[part.learned].unique().tolist() == [0, 1, 2]
+        for n in part.held.nonzero()[:, 0].tolist():
+            for near in (n - 1, n + 1):
+                if 0 <= near < len(person) and windows.source[near] == windows.source[n]:
+                    assert not part.learned[near]
+    lone = windows.batch(torch.tensor([0]))
+    one = replace(windows, x=lone.x, target=lone.target, source=windows.source[:1])
+    assert parts_of_time(one, person[:1]) == []
+
+
+def test_known_people_have_means_of_their_own(data):
+    """Where one person's standing is another's sitting, only these tell them apart."""
+    windows, person = labeled(data)
+    mixed = replace(windows, target=(windows.target + person) % 3)
+    parts, steps = parts_of_time(mixed, person), (({"persons": True},),)
+    own, shared = search(mixed, person, data.layout, parts, steps=steps)
+    assert (own.settings.persons, shared.settings.persons) == (True, False)
+    assert own.accuracy > shared.accuracy + 0.05
+    recognizer = Recognizer(data.layout, config=replace(RICH, settings=Settings(persons=True)))
+    recognizer.learn(data.recordings)
+    assert len(recognizer.learner.method.sums.counts) == 9
+    assert recognizer.evaluate(data.recordings).accuracy > 0.95
 
 
 def test_items_keep_the_size_of_features():

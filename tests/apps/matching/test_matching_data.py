@@ -386,6 +386,23 @@ def test_points_of_every_category_can_be_matched(name):
         assert told[nearest_neighbor] < 4
 
 
+def test_faces_of_a_scene_show_different_pieces(tmp_path, monkeypatch):
+    picture = np.random.default_rng(0).integers(0, 256, (40, 61, 3), np.uint8)
+    found = render.pieces(picture)
+    assert len(found) == 8
+    assert {piece.shape for piece in found} == {(20, 30, 3)}
+    assert len({piece.tobytes() for piece in found}) == 8
+    whole = np.block([[[found[0]], [found[2]]], [[found[4]], [found[6]]]])
+    assert (whole == picture[:, :60]).all()
+    assert all((b == a[:, ::-1]).all() for a, b in zip(found[::2], found[1::2], strict=True))
+    shown = []
+    frame = np.zeros((3, 4, 3), np.uint8), np.ones((3, 4)), np.eye(4)
+    seen = lambda category, textures, *size: shown.append(textures) or [frame]  # noqa: E731
+    monkeypatch.setattr(render, "sequence", seen)
+    render.write_sequences(tmp_path, 1, 1)
+    assert [len({piece.tobytes() for piece in one}) for one in shown] == [8 * 17] * 4
+
+
 def test_disparity_there_and_back():
     disparity = np.full((20, 50), 7.0)
     disparity[:, 40:] = np.inf
