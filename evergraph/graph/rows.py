@@ -62,7 +62,7 @@ class SparseRows:
 
     def __post_init__(self) -> None:
         """Reject arrays that cannot belong together."""
-        vectors = self.indptr.dim() == self.indices.dim() == 1 and len(self.indptr) > 0
+        vectors = self.indptr.dim() == self.indices.dim() == 1 and self.indptr.shape[0] > 0
         if self.indices.shape != self.values.shape or not vectors:
             raise ValueError(
                 "expected indptr (R + 1,), indices (nnz,) and values (nnz,), got "
