@@ -202,8 +202,11 @@ class Slots:
             balanced: see `evict`.
         """
         labels = batch.target.tolist() if balanced else [0] * len(batch)
-        offers = list(zip(labels, keys.tolist(), strict=True))
-        chosen = [i for i, (label, key) in enumerate(offers) if key < limit(label)]
+        offers, most = (
+            list(zip(labels, keys.tolist(), strict=True)),
+            {k: limit(k) for k in set(labels)},
+        )
+        chosen = [i for i, (label, key) in enumerate(offers) if key < most[label]]
         if not chosen:
             return
         rows = self._offer(batch, keys[chosen], balanced, chosen)

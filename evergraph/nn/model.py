@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -158,7 +159,7 @@ def frozen(module: nn.Module, known: dict[int, Any] | None = None) -> Any:
             held[name] = {k: None if m is None else frozen(m, known) for k, m in value.items()}
         elif name in ("_parameters", "_buffers"):
             held[name] = {k: None if t is None else _copied(t, known) for k, t in value.items()}
-        elif kind is tuple and all(type(part) in ATOMS for part in value):
+        elif kind is tuple and ATOMS.issuperset(map(type, value)):
             held[name] = value
         else:
             held[name] = copy.deepcopy(value, known)
@@ -166,7 +167,8 @@ def frozen(module: nn.Module, known: dict[int, Any] | None = None) -> Any:
     return fresh
 
 
-def _plain(kind: type[nn.Module]) -> bool:
+@cache
+def _plain(kind: Any) -> bool:
     """Whether modules of a class are copied attribute by attribute."""
     names = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
     usual = all(getattr(kind, name) is getattr(nn.Module, name) for name in names)
