@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from evergraph.feature_graph.compiled.embedding import copy_runs, find_runs
 from evergraph.graph.neighbors import Features, Linked, Neighbors
 from evergraph.graph.rows import SparseRows
-from evergraph.learn.ranking import Array
 from evergraph.learn.transaction import Restore
 from evergraph.stream.batch import Batch
 
@@ -95,7 +95,7 @@ class Level:
         own = sum(data.nbytes for data in (*self.columns.values(), *self.start.values()))
         return own + sum(level.allocated for level in self.below.values())
 
-    def row_bytes(self) -> Array:
+    def row_bytes(self) -> NDArray[np.int64]:
         """How many bytes each row takes with all that it owns, `(used,)`."""
         fixed = sum(data.element_size() * data.shape[1:].numel() for data in self.columns.values())
         out = np.full(self.used, fixed + 8 * len(self.start))

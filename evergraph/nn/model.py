@@ -145,9 +145,10 @@ def frozen(module: nn.Module, known: dict[int, Any] | None = None) -> Any:
     known = {} if known is None else known
     if id(module) in known:
         return known[id(module)]
-    if not _plain(type(module)):
+    own: Any = type(module)
+    if not _plain(own):
         return copy.deepcopy(module, known).requires_grad_(False).eval()
-    fresh = known[id(module)] = object.__new__(type(module))
+    fresh = known[id(module)] = object.__new__(own)
     held = vars(fresh)
     for name, value in vars(module).items():
         kind = type(value)
@@ -168,7 +169,7 @@ def frozen(module: nn.Module, known: dict[int, Any] | None = None) -> Any:
 
 
 @cache
-def _plain(kind: Any) -> bool:
+def _plain(kind: type[nn.Module]) -> bool:
     """Whether modules of a class are copied attribute by attribute."""
     names = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
     usual = all(getattr(kind, name) is getattr(nn.Module, name) for name in names)
