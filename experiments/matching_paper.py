@@ -169,7 +169,7 @@ def labeled_points(pair: Pair) -> Batch:
 class Plateau:
     """Training in rounds, at a lower rate where the validation error stops falling."""
 
-    steps: int = 100  # of a round, one pair each
+    steps: int = 50  # of a round, one pair each
     rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)  # of Adam, one after the other
     patience: int = 3  # rounds without a lower error, after which a rate ends
     most: int = 40  # rounds in all

@@ -55,7 +55,7 @@ class Table7:
     share: float = 0.8  # of sequences to train on; a quarter of those is for validation
     most: int = 50  # pairs of a sequence
     each: int = 15  # rendered sequences of a category, others for every seed
-    frames: int = 4  # of each of those
+    frames: int = 3  # of each of those
     training: Plateau = field(default_factory=Plateau)
 
 
@@ -166,11 +166,11 @@ def main(
     folder: Annotated[Path | None, typer.Argument()] = None,
     seeds: int = 5,
     categories: Path | None = None,
-    steps: int = 100,
+    steps: int = 50,
     rounds: int = 40,
     apart: int = 1,
     each: int = 15,
-    frames: int = 4,
+    frames: int = 3,
     points: int = 800,
     picture: Path | None = None,
     work: Path = Path("out/table7"),

@@ -20,6 +20,8 @@ from evergraph.nn.messages import IdentityGraph, MessageGraph, SparseGraph
 
 Graph = FeatureGraph | LeanGraph | MessageGraph
 
+HARDLY_SPARSE = 1 / 16  # share of nonzeros from which a product with all zeros is the faster one
+
 
 class FeatureBroadcast(nn.Module):
     """Mix the channels of what each feature collects from its feature graph, Eq. (7).
@@ -235,7 +237,10 @@ def _beside(message: Tensor, plain: Tensor) -> Tensor:
 
 
 def _bag(rows: SparseRows, weight: Tensor) -> Tensor:
-    """`rows Wᵀ` for a dense W `(O, F)`, in time that depends on the nonzeros: `(R, O)`."""
-    values, index = rows.values.to(weight.dtype), rows.indices.long()
+    """`rows Wᵀ` for a dense W `(O, F)`: `(R, O)`, in time that depends on the nonzeros if few."""
+    rows = rows.to(weight.dtype)
+    if len(rows.values) > HARDLY_SPARSE * len(rows) * rows.num_features:
+        return linear(rows.to_dense(), weight)
+    values, index = rows.values, rows.indices.long()
     table, start = weight.T.contiguous(), rows.indptr[:-1].long()
     return embedding_bag(index, table, start, mode="sum", per_sample_weights=values)

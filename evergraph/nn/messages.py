@@ -18,7 +18,6 @@ from evergraph.feature_graph import (
     Normalization,
     Packed,
     normalize,
-    propagate,
     sgnroot,
 )
 from evergraph.graph.neighbors import Features
@@ -84,7 +83,7 @@ class SharedGraph:
         """`Â z` with row normalization, `(B, S, 1, F)`."""
         x, mean = self.nodes.squeeze(-2), self.mean.flatten(2)
         shared = normalize(sgnroot(x.mT @ mean), "row")
-        return propagate(shared[:, None, None, None], z)
+        return (z.squeeze(-2) @ shared.mT).unsqueeze(-2)
 
 
 @dataclass(frozen=True)

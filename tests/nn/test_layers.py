@@ -9,9 +9,10 @@ from helpers import as_sparse, ragged_batch
 from torch.autograd import gradcheck
 
 from evergraph.feature_graph import Packed, feature_graph
-from evergraph.graph import Neighbors
+from evergraph.graph import Neighbors, SparseRows
 from evergraph.nn import FeatureAttention, FeatureBroadcast, FeatureNorm, FeatureTransform, Readout
 from evergraph.nn.blocks import BroadcastBlock, TransformBlock
+from evergraph.nn.layers import _bag
 
 
 def attend(attention, x, neighbors, hops=1):
@@ -234,3 +235,17 @@ def test_transform_block_normalizes_nodes_and_neighbors_together():
     unit = torch.nn.functional.batch_norm(linear, None, None, training=True)
     together = torch.cat([own, around])
     assert torch.allclose(together, torch.nn.functional.softsign(unit))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5])
+def test_rows_are_mapped_alike_whether_or_not_they_are_sparse(share):
+    rng = torch.Generator().manual_seed(0)
+    x = torch.rand(6, 200, generator=rng).double()
+    x = x * (torch.rand(6, 200, generator=rng) < share)
+    weight = torch.rand(5, 200, generator=rng).double().requires_grad_()
+    rows = SparseRows.from_dense(x)
+    found = _bag(rows, weight)
+    assert torch.allclose(found, x @ weight.T, atol=1e-12)
+    (gradient,) = torch.autograd.grad(found.square().sum(), weight)
+    expected = 2 * (x @ weight.T).T @ x
+    assert torch.allclose(gradient, expected.detach(), atol=1e-12)

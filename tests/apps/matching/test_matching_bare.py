@@ -134,6 +134,14 @@ def test_mutual_neighbors_are_the_fallback():
     assert at_least_mutual(pair.first, other, nothing) is nothing
 
 
+def test_a_matcher_without_frames_falls_back_to_mutual_neighbors(tool):
+    unsure = replace(tool, certain=10**6)  # whatever the network says, it does not suffice
+    pair = turned(0.0, 1.0, noise=0.05)
+    plain = mutual(pair.first, pair.second)
+    assert len(unsure.match_pair(pair)) == len(plain) > 100
+    assert len(unsure.match_pair(easy_pair(120, noise=0.05))) == 0  # with frames there is none
+
+
 def test_too_few_points_stay_as_they_are():
     first, second = bare(random_features(5)), bare(random_features(5, seed=1))
     one_place = features(np.zeros((20, 2)), np.eye(20))

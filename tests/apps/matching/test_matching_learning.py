@@ -1,5 +1,6 @@
 """What learns: training, learning from a stream, geometry as a teacher, the paper's arrangement."""
 
+import inspect
 from dataclasses import replace
 
 import numpy as np
@@ -30,9 +31,10 @@ from evergraph.learn.memory import Reservoir
 from evergraph.learn.methods import METHODS, Finetune, Replay
 from evergraph.learn.training import Training
 from evergraph.stream.batch import concatenate
+from experiments import matching_paper
 from experiments import matching_table7 as table7
 from experiments.matching import aggregate
-from experiments.matching_categories import categories_of, read_categories
+from experiments.matching_categories import PAIRED, categories_of, read_categories
 from experiments.matching_paper import (
     PAPER_KINDS,
     PaperNetwork,
@@ -362,6 +364,40 @@ def test_the_papers_matcher_survives_its_state():
     assert found.first.tolist() != list(range(20))  # the most confident first
     assert len(found) == 20
     assert len(network.match(easy_pair(0))) == 0
+
+
+def test_networks_of_table_7_are_trained_until_the_error_falls_no_more(monkeypatch):
+    script = iter([5.0, 4.0, 4.5, 4.1, 3.0, 3.5, 3.0, 3.2, 9.0])
+    drawn = []
+
+    def fake_fit(network, data, how, *rest):
+        drawn.append(how.lr)
+        with torch.no_grad():
+            next(network.parameters()).fill_(len(drawn))
+
+    monkeypatch.setattr(matching_paper, "fit", fake_fit)
+    monkeypatch.setattr(matching_paper, "evaluate", lambda *pairs: {"possible_error": next(script)})
+    how = matching_paper.Plateau(rates=(1e-3, 1e-4, 1e-5), patience=2, most=7)
+    network, curve = matching_paper.converge("gat", [easy_pair(20)], [], how, 0)
+    errors = [5.0, 4.0, 4.5, 4.1, 3.0, 3.5, 3.0, 3.2]  # two rounds without less end a rate
+    rates = [0.0, *[1e-3] * 3, *[1e-4] * 3, 1e-5]  # and seven rounds everything
+    assert curve == list(zip(rates, errors, strict=True))
+    assert drawn == rates[1:]
+    assert set(next(network.parameters()).flatten().tolist()) == {4.0}  # those of error 3.0
+
+
+def test_table_7_compares_what_it_should():
+    how = table7.Table7()
+    assert 600 <= how.points <= 1000
+    assert inspect.signature(table7.main).parameters["seeds"].default == 5
+    settings = {
+        name: inspect.signature(table7.main).parameters[name].default
+        for name in ("apart", "points", "each", "frames")
+    }
+    assert settings == {name: getattr(how, name) for name in settings}
+    compared = {*map(frozenset, PAIRED)}
+    assert {frozenset(("fgn", "gat")), frozenset(("fgn", "nearest neighbor"))} <= compared
+    assert frozenset(("gat", "nearest neighbor")) in compared
 
 
 def test_categories_are_the_users(tmp_path):
