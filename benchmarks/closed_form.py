@@ -30,7 +30,7 @@ from evergraph.evaluate.evidence import provenance
 from evergraph.extras import require
 from evergraph.feature_graph import embedding, neighborhoods
 from evergraph.feature_graph.fixed_point import ONE
-from evergraph.graph import Dataset
+from evergraph.graph import Dataset, SparseRows
 from evergraph.learn import Learner
 from evergraph.learn.learner import Predictor
 from evergraph.learn.methods import Analytic
@@ -79,7 +79,7 @@ class Reference(Analytic):
         return self._embedded(learner, batch, learner.model.requires.hops)
 
     def _rows(self, learner: Learner, batch: Batch) -> list[tuple[Any, Any]]:
-        found = sparse.csr_array(self._embed(learner, batch))
+        found = scipy_rows(self._embed(learner, batch))
         if self.gram is None:
             self.gram = np.zeros((found.shape[1], found.shape[1]))
         places = pairwise(found.indptr.tolist())
@@ -99,6 +99,14 @@ class Reference(Analytic):
             return torch.from_numpy(np.reshape(rows, (len(batch), -1)) / ONE + offset)
 
         return predict
+
+
+def scipy_rows(rows: Rows) -> sparse.csr_array:
+    """Rows in scipy's layout."""
+    if not isinstance(rows, SparseRows):
+        return sparse.csr_array(rows)
+    parts = tuple(t.numpy() for t in (rows.values, rows.indices, rows.indptr))
+    return sparse.csr_array(parts, shape=(len(rows), rows.num_features))
 
 
 @contextmanager
@@ -152,7 +160,7 @@ def adding(dataset: Dataset, repetitions: int) -> dict[str, Any]:
     assert isinstance(method, Analytic)
     parts = [(method._embed(learner, b), list(map(str, b.target.tolist()))) for b in stream]
     first = parts[0][0]
-    stacked = sparse.vstack([sparse.csr_array(part) for part, _ in parts], format="csr")
+    stacked = sparse.vstack([scipy_rows(part) for part, _ in parts], format="csr")
     size, short = stacked.shape[1], stacked.nnz < SHORT * stacked.shape[0] * stacked.shape[1]
     dense = None if short else np.asfortranarray(stacked.toarray())
     times: dict[str, list[Clocks]] = {"sums": [], "product": []}
@@ -179,7 +187,7 @@ def adding(dataset: Dataset, repetitions: int) -> dict[str, Any]:
         "rows": stacked.shape[0],
         "width": size,
         "nonzeros": stacked.nnz / stacked.shape[0],
-        "sparse_rows": sparse.issparse(first),
+        "sparse_rows": isinstance(first, SparseRows),
         "peer": "sparse product" if short else "dgemm",
         "rows_per_second": stacked.shape[0] / wall[0],
         "share_of_dgemm": cpu[1] / cpu[0],

@@ -170,8 +170,8 @@ class Plateau:
     """Training in rounds, at a lower rate where the validation error stops falling."""
 
     steps: int = 50  # of a round, one pair each
-    rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)  # of Adam, one after the other
-    patience: int = 3  # rounds without a lower error, after which a rate ends
+    rates: tuple[float, ...] = (1e-3, 1e-4)  # of Adam, one after the other
+    patience: int = 2  # rounds without a lower error, after which a rate ends
     most: int = 40  # rounds in all
 
 

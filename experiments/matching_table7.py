@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -54,7 +54,7 @@ class Table7:
     points: int = 800  # of each image; half of them, the strongest, in training
     share: float = 0.8  # of sequences to train on; a quarter of those is for validation
     most: int = 50  # pairs of a sequence
-    each: int = 15  # rendered sequences of a category, others for every seed
+    each: int = 15  # rendered sequences of a category
     frames: int = 3  # of each of those
     training: Plateau = field(default_factory=Plateau)
 
@@ -75,19 +75,22 @@ def split_sequences(
 ) -> tuple[list[str], list[str], list[str]]:
     """Random names to train on, to validate with and to test on; at least one of each.
 
-    Environments take turns, so that all have sequences in each part if they have enough.
+    Environments take turns, so that all have sequences in each part if they have enough. Seeds
+    that follow each other test on other sequences, until every sequence was tested on.
     """
     if len(names) < 3:
         raise ValueError(f"a comparison needs at least 3 sequences, got {len(names)}")
+    test = min(max(round(len(names) * (1 - share)), 1), len(names) - 2)
+    valid = min(max((len(names) - test) // 4, 1), len(names) - test - 1)
+    again, fold = divmod(seed, len(names) // test)
     turns: dict[str, int] = {}
     ranked = []
-    for name in np.random.default_rng(seed).permutation(sorted(names)).tolist():
+    for name in np.random.default_rng(again).permutation(sorted(names)).tolist():
         environment = name.split("/")[0]
         turns[environment] = turns.get(environment, -1) + 1
         ranked.append((turns[environment], name))
     order = [name for _, name in sorted(ranked, key=lambda item: item[0])]
-    test = min(max(round(len(order) * (1 - share)), 1), len(order) - 2)
-    valid = min(max((len(order) - test) // 4, 1), len(order) - test - 1)
+    order = order[fold * test :] + order[: fold * test]
     return order[test + valid :], order[test : test + valid], order[:test]
 
 
@@ -111,9 +114,7 @@ def run_seed(
     methods["ours, candidate graph"] = ours.match_pair
     report(f"seed {seed}: testing")
     run = {
-        method: {
-            name: [judge(pair, match(pair), geometry=True) for pair in data[name]] for name in test
-        }
+        method: {name: [judge(pair, match(pair)) for pair in data[name]] for name in test}
         for method, match in methods.items()
     }
     return run, curves
@@ -145,15 +146,19 @@ def read_run(scores: dict[str, dict[str, list[dict[str, Any]]]]) -> Run:
     }
 
 
-def one_seed(
-    folder: Path | None, how: Table7, seed: int, ours: Matcher, report: Report
-) -> dict[str, Any]:
-    """What is written for one seed: sequences, scores and the course of training."""
+def all_pairs(folder: Path | None, how: Table7, report: Report) -> dict[str, list[Pair]]:
+    """The pairs of a folder, or of sequences that are rendered."""
     with TemporaryDirectory() as place:
         if folder is None:
-            report(f"seed {seed}: rendering")
-            write_sequences(Path(place), how.each, how.frames, how.width, seed)
-        data = load_pairs(sequences(folder or Path(place)), how, report)
+            report("rendering")
+            write_sequences(Path(place), how.each, how.frames, how.width)
+        return load_pairs(sequences(folder or Path(place)), how, report)
+
+
+def one_seed(
+    data: dict[str, list[Pair]], how: Table7, seed: int, ours: Matcher, report: Report
+) -> dict[str, Any]:
+    """What is written for one seed: sequences, scores and the course of training."""
     run, curves = run_seed(data, how, seed, ours, report)
     scores = {
         method: {name: [plain(score) for score in found] for name, found in by_name.items()}
@@ -179,7 +184,8 @@ def main(
 ) -> None:
     """Table 7: mean matching error by scene category, GAT and FGN, beside the published values.
 
-    On TartanAir in FOLDER, or on EACH rendered sequences of a category. --categories is a JSON file
+    On TartanAir in FOLDER, or on EACH rendered sequences of a category; five seeds test on every
+    sequence once. --categories is a JSON file
     from categories to patterns of ENV/LEVEL/P###; --picture gets the tolerance curves of Fig. 3.
     Finished seeds stay in the --work folder, from which a run resumes. Training ends by itself;
     --steps are those between two looks at validation pairs, --rounds the most of these.
@@ -198,8 +204,12 @@ def main(
         ours = Matcher.pretrained(points=how.points)
         config = {"data": data, **asdict(how)}
         parts = []
+        pairs = cache(lambda: all_pairs(folder, how, report))
         for seed in range(seeds):
-            make = partial(one_seed, folder, how, seed, ours, report)
+
+            def make(seed: int = seed) -> dict[str, Any]:
+                return one_seed(pairs(), how, seed, ours, report)
+
             parts.append(resumed(work / f"seed_{seed}.json", config, evidence, make))
             shown.advance(task)
     runs = [read_run(part["scores"]) for part in parts]

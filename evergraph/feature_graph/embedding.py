@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import numpy as np
@@ -12,9 +13,9 @@ from evergraph.feature_graph import Normalization, condense, feature_graph, neig
 from evergraph.feature_graph.build import build
 from evergraph.feature_graph.compiled import embedding as loops
 from evergraph.feature_graph.equations import NORMALIZATIONS
-from evergraph.feature_graph.ops import supports
-from evergraph.feature_graph.support import loop_arguments
-from evergraph.graph.neighbors import Features, Neighbors, check_items
+from evergraph.feature_graph.ops import numpy, supports
+from evergraph.feature_graph.support import NO_HOP, loop_arguments
+from evergraph.graph.neighbors import Features, Linked, Neighbors, check_items
 from evergraph.graph.rows import SparseRows
 
 Block = Literal["x", "mean", "propagated"]
@@ -104,6 +105,35 @@ def _sparse(
     stacked = SparseRows.concatenate([_unit(part) for part in parts])
     item = torch.arange(len(x)).repeat(len(parts))
     return _unit(stacked.pool(item, len(x), torch.ones(len(item), dtype=stacked.values.dtype)))
+
+
+def largest_feature(x: Features, neighbors: Neighbors | Linked, hops: int) -> float | None:
+    """The size of the largest feature of sparse items without edge weights, if nothing is wrong.
+
+    One compiled pass in place of `check_items`, which says what is wrong; None for other items.
+    """
+    y = neighbors.features if isinstance(neighbors, Neighbors) else None
+    if not (isinstance(x, SparseRows) and isinstance(y, SparseRows)):
+        return None
+    assert isinstance(neighbors, Neighbors)
+    hop = neighbors.owner if neighbors.hop is None else neighbors.hop
+    places = x.indptr, x.indices, y.indptr, y.indices, neighbors.owner, hop
+    alike = x.values.dtype == y.values.dtype and x.num_features == y.num_features
+    if not (alike and supports(x.values, y.values)) or neighbors.weight is not None:
+        return None
+    if any(t.dtype != torch.int64 or not t.is_cpu for t in places):
+        return None
+    kind = np.uint32 if x.values.dtype == torch.float32 else np.uint64
+    x_ptr, x_index, x_value, y_ptr, y_index, y_value = numpy(*_parts(x), *_parts(y))
+    whose = neighbors.owner.numpy(), NO_HOP if neighbors.hop is None else hop.numpy()
+    given = x_ptr, x_index, x_value.view(kind), y_ptr, y_index, y_value.view(kind), *whose
+    bits = loops.extent(*given, x.num_features, hops)
+    size = float(np.array(bits, kind).view(x_value.dtype))
+    return size if math.isfinite(size) else None
+
+
+def _parts(rows: SparseRows) -> tuple[Tensor, Tensor, Tensor]:
+    return rows.indptr, rows.indices, rows.values
 
 
 def _unit_length(rows: Tensor) -> Tensor:

@@ -20,13 +20,15 @@ from evergraph.feature_graph.compiled import embedding as loops
 from evergraph.feature_graph.compiled.fixed_point import scatter
 from evergraph.feature_graph.equations import mean_coefficient
 from evergraph.feature_graph.ops import numpy, supports
+from evergraph.graph.graph import Graph, check_nodes
 from evergraph.graph.hops import Neighborhood
 from evergraph.graph.neighbors import Features, Linked, Neighbors, as_dense
 from evergraph.graph.rows import SparseRows
-from evergraph.stream.source import gathered
+from evergraph.stream.source import NeighborConfig, gathered
 
 HARDLY_SPARSE = 4  # rows with one nonzero in so many numbers are added up with their zeros
 LARGEST_COPY = 2**24  # numbers of a copy with zeros
+Arrays = list[np.ndarray[Any, Any]]
 TINY = 1e-3  # keeps the logarithm of a given weight finite
 
 
@@ -257,22 +259,51 @@ class Condenser:
 
     def __init__(self, hops: int = 1) -> None:
         self.hops = hops
-        self._known: tuple[SparseRows, Tensor | None] | None = None
+        self._known: tuple[SparseRows, Tensor | None, Arrays] | None = None
 
     def __call__(self, features: Features, found: Neighborhood, num_items: int) -> Neighbors:
         """The neighbors of so many items: one per plane."""
         hops = self.hops
         if not isinstance(features, SparseRows):
             return condense(gathered(features, found, num_items), num_items, hops)
-        if self._known is None or self._known[0] is not features:
-            self._known = features, _dense_copy(features)
-        dense, weight = self._known[1], found.weight
+        dense, weight = self._dense(features), found.weight
         if dense is not None and (weight is None or bool((weight > 0).all())):
             given = numpy(dense, found.nodes, found.slots(hops), _weights(found, dense.dtype))
             mean = _rows(loops.pool_dense(*given, num_items * hops), features.num_features)
         else:
             mean = _pooled(features, found.nodes, found, num_items, hops)
         return _one_per_plane(mean, num_items, hops, found.edge_components)
+
+    def items(
+        self, graph: Graph, nodes: Tensor, config: NeighborConfig
+    ) -> tuple[SparseRows, Neighbors] | None:
+        """The rows of nodes and of the mean of their neighbors in one go, if all of these count.
+
+        That is for sparse rows, the first hop and edges without weights.
+        """
+        features, plain = graph.features, graph.weight is None and not config.diffusion
+        direct = isinstance(features, SparseRows) and plain and config.cap is None
+        if not (direct and self.hops == config.hops == 1 and nodes.is_cpu):
+            return None
+        assert isinstance(features, SparseRows)
+        usual = supports(features.values) and features.indices.dtype == torch.int64
+        if not usual or features.values.requires_grad or self._dense(features) is not None:
+            return None
+        check_nodes("nodes", nodes, graph.num_nodes)
+        assert self._known is not None
+        edges, own = graph.adjacency, self._known[2]
+        given = edges.start, edges.target, *numpy(nodes), int(config.self_loops), *own
+        found = loops.items(*given, features.num_features)
+        x, mean = (_rows(part, features.num_features) for part in (found[:3], found[3:]))
+        return x, _one_per_plane(mean, len(nodes), 1, 1)
+
+    def _dense(self, features: SparseRows) -> Tensor | None:
+        """The dense copy of rows, if they have one."""
+        if self._known is None or self._known[0] is not features:
+            own = features.indptr, features.indices, features.values
+            arrays = numpy(*own) if supports(*own[2:]) else []
+            self._known = features, _dense_copy(features), arrays
+        return self._known[1]
 
 
 def _dense_copy(rows: SparseRows) -> Tensor | None:
@@ -302,6 +333,9 @@ def _one_per_plane(mean: Features, num_items: int, hops: int, components: int) -
     """Means of the planes of all items, item by item, as neighbors."""
     planes = hops * components
     device = (mean.values if isinstance(mean, SparseRows) else mean).device
+    if planes == 1:
+        whose = torch.arange(num_items, device=device)
+        return Neighbors(mean, whose, torch.ones_like(whose))
     owner, plane = np.divmod(np.arange(num_items * planes), planes)
     weight = None
     if components > 1:  # W one-hot neighbors share a hop, whose mean divides by W

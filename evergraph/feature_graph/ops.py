@@ -21,9 +21,7 @@ Layout = tuple[Tensor, Tensor, Tensor]  # ptr, width and offset: see `compiled.s
 
 def supports(*tensors: Tensor) -> bool:
     """Whether the compiled loops take these tensors: float32 or float64, on the CPU."""
-    return all(
-        t.device.type == "cpu" and t.dtype in (torch.float32, torch.float64) for t in tensors
-    )
+    return all(t.is_cpu and t.dtype in (torch.float32, torch.float64) for t in tensors)
 
 
 def numpy(*tensors: Tensor) -> list[np.ndarray[Any, Any]]:

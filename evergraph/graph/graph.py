@@ -72,7 +72,7 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """N, the number of nodes."""
         return len(self.features)
 
     @property
@@ -90,11 +90,12 @@ class Graph:
     @property
     def num_edges(self) -> int:
         """How many distinct edges there are, self loops not counted."""
-        entries = len(self._adjacency.target)
+        entries = len(self.adjacency.target)
         return entries if self.directed else entries // 2
 
     @cached_property
-    def _adjacency(self) -> Adjacency:
+    def adjacency(self) -> Adjacency:
+        """Its distinct edges in compressed rows."""
         edges = self.edges.cpu().numpy().astype(np.int64, copy=False)
         return Adjacency.from_edges(edges, self.num_nodes, self.directed)
 
@@ -106,7 +107,7 @@ class Graph:
 
     def degrees(self) -> Tensor:
         """The number of distinct neighbors of each node, `(N,)`, itself not counted."""
-        return torch.from_numpy(np.diff(self._adjacency.start)).to(self.edges.device)
+        return torch.from_numpy(np.diff(self.adjacency.start)).to(self.edges.device)
 
     def neighborhood(
         self,
@@ -151,7 +152,7 @@ class Graph:
         ids = nodes.cpu().numpy()
         visible = self._visibility(ids, arrival, now)
         weight = None if self.weight is None else self.weight.detach().cpu().numpy().__getitem__
-        found = walk(self._adjacency, weight, ids, hops, cap, self_loops, visible, generator)
+        found = walk(self.adjacency, weight, ids, hops, cap, self_loops, visible, generator)
         return found.to(self.edges.device)
 
     def diffusion(self, nodes: Tensor, hops: int = 1) -> Neighborhood:
@@ -171,7 +172,7 @@ class Graph:
 
     @cached_property
     def _smoothing(self) -> sparse.csr_array:
-        return smoothing(self._adjacency)
+        return smoothing(self.adjacency)
 
     def _visibility(
         self, nodes: Ints, arrival: Tensor | None, now: Tensor | None
@@ -195,9 +196,11 @@ def check_nodes(what: str, nodes: Tensor, num_nodes: int) -> None:
             f"{what} must be int64 node numbers of shape (B,), got {nodes.dtype} of shape "
             f"{tuple(nodes.shape)}"
         )
-    outside = (nodes < 0) | (nodes >= num_nodes)
-    if outside.any():
-        at = int(outside.nonzero()[0])
+    if not len(nodes):
+        return
+    low, high = nodes.aminmax()
+    if int(low) < 0 or int(high) >= num_nodes:
+        at = int(((nodes < 0) | (nodes >= num_nodes)).nonzero()[0])
         raise ValueError(
             f"{what}[{at}] is node {int(nodes[at])}, but the graph's nodes are numbered "
             f"0 to {num_nodes - 1}"

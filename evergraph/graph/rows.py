@@ -62,7 +62,7 @@ class SparseRows:
 
     def __post_init__(self) -> None:
         """Reject arrays that cannot belong together."""
-        vectors = self.indptr.dim() == self.indices.dim() == 1 and len(self.indptr) > 0
+        vectors = self.indptr.dim() == self.indices.dim() == 1 and self.indptr.shape[0] > 0
         if self.indices.shape != self.values.shape or not vectors:
             raise ValueError(
                 "expected indptr (R + 1,), indices (nnz,) and values (nnz,), got "
@@ -182,7 +182,7 @@ class SparseRows:
         return out.index_add(0, self.rows, terms)
 
     def pool(self, group: Tensor, num_groups: int, scale: Tensor) -> SparseRows:
-        """Add rows up: row g of the result is the sum of `scale[r] * row r` with group[r] == g.
+        """Add rows up: row g of the result is the sum of `scale[r] * row r` where `group[r] == g`.
 
         Example:
             >>> rows = SparseRows.from_dense(torch.tensor([[0.0, 2.0], [1.0, 2.0]]))

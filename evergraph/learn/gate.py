@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from evergraph.checks import check_one_of
+from evergraph.feature_graph.compiled.embedding import count_sizes
 from evergraph.learn.checkpoint import whole
 from evergraph.learn.transaction import State
 
@@ -55,17 +57,24 @@ class Gate:
     def __repr__(self) -> str:
         return f"Gate({self.rule!r})"
 
-    def __call__(self, values: Tensor, *around: Tensor) -> tuple[Tensor, ...]:
-        """Values `(N, columns)` as they may be learned; those around them are not counted."""
+    def __call__(
+        self, values: Tensor, *around: Tensor, size: float | None = None
+    ) -> tuple[Tensor, ...]:
+        """Values `(N, columns)` as they may be learned; those around them are not counted.
+
+        `size` is that of the largest of all values, if it is known.
+        """
         parts = (values, *around)
         if self.rule == "pass":
             return parts
         before = self.counts
         every = max(values.numel() // SAMPLE, 1)
-        self.counts = _counted(before, values[::every])
+        self.counts = _counted(before, values, every)
         total = int(self.counts.sum())
-        if total < self.due and all(_inside(part, self.limit) for part in parts):
-            return parts
+        if total < self.due:
+            usual = size is not None and size <= self.limit.min().item()
+            if usual or all(_inside(part, self.limit) for part in parts):
+                return parts
         self.limit, self.due = _limits(self.counts), 2 * total
         outliers = [_outliers(part, self.limit) for part in parts]
         found = sum(int(mask.sum()) for mask in outliers)
@@ -78,9 +87,7 @@ class Gate:
             torch.where(mask, part.sign() * self.limit.to(part.dtype), part)
             for part, mask in zip(parts, outliers, strict=True)
         )
-        self.counts = _counted(
-            before, passed[0][::every]
-        )  # so that outliers hardly widen the range
+        self.counts = _counted(before, passed[0], every)  # so that outliers hardly widen the range
         return passed
 
     def state(self) -> State:
@@ -101,13 +108,14 @@ class Gate:
             setattr(self, name, whole(values[name]))
 
 
-def _counted(counts: Tensor, values: Tensor) -> Tensor:
-    """Counts with those of more values."""
-    columns = torch.arange(values.shape[1], device=values.device)
-    exponent = torch.frexp(values).exponent.clamp_(LOW, HIGH).sub_(LOW)
-    place = (exponent + columns * BINS).flatten()
-    old = counts if len(counts) else place.new_zeros(len(columns), BINS)
-    return old.flatten().index_add(0, place, (values != 0).flatten().long()).view(-1, BINS)
+def _counted(counts: Tensor, values: Tensor, every: int) -> Tensor:
+    """Counts with those of every n-th row of more values."""
+    usual = values.dtype in (torch.float32, torch.float64)
+    given = (values if usual else values.float()).detach().cpu().contiguous()
+    kind, shift, bias = (np.uint32, 23, 126) if given.itemsize == 4 else (np.uint64, 52, 1022)
+    found = counts.numpy().copy() if len(counts) else np.zeros((given.shape[1], BINS), np.int64)
+    count_sizes(given.numpy().view(kind), every, shift, bias, LOW, found)
+    return torch.from_numpy(found)
 
 
 def _limits(counts: Tensor) -> Tensor:

@@ -41,8 +41,12 @@ class Intake:
         self.width: tuple[int, ...] | None = None
         self.sparse: bool | None = None
 
-    def check(self, batch: Batch) -> None:
-        """Refuse what cannot be predicted: no batch, or items that the model cannot read."""
+    def check(self, batch: Batch) -> float | None:
+        """Refuse what cannot be predicted: no batch, or items that the model cannot read.
+
+        Returns:
+            the size of the largest feature, if that is known.
+        """
         if not isinstance(batch, Batch):
             raise TypeError(
                 f"a learner takes a Batch, as a Continuum gives them, got {type(batch).__name__}; "
@@ -53,11 +57,11 @@ class Intake:
             raise ValueError(
                 f"items must keep the shape {self.width} that the stream began with, got {width}"
             )
-        self.requires.check(batch)
+        return self.requires.check(batch)
 
     def check_to_learn(self, batch: Batch) -> None:
         """Refuse also features with gradients, of another layout, or of an impossible size."""
-        self.check(batch)
+        known = self.check(batch)
         if not len(batch):
             raise ValueError("a batch to learn from must hold at least one item, got none")
         sparse = isinstance(batch.x, SparseRows)
@@ -70,7 +74,7 @@ class Intake:
             values = features.values if isinstance(features, SparseRows) else features
             if values.requires_grad:
                 raise ValueError("features to learn from must not require gradients; detach them")
-            size = largest(values)
+            size = largest(values) if known is None else known
             if size > LARGEST:
                 raise ValueError(
                     f"features must be at most {LARGEST:g} in size, got {size:g}; scale them"
@@ -94,8 +98,9 @@ class Intake:
             return batch
         self.width, self.sparse = self.layout(batch)
         features = _features(batch)
-        columns = tuple(_columns(part) for part in features)
-        passed = self.gate(*columns)
+        columns = tuple(map(_columns, features))
+        _, known = vars(batch).get("checked", (None, None))  # unless it has been condensed since
+        passed = self.gate(*columns, size=known)
         if all(new is old for new, old in zip(passed, columns, strict=True)):  # none clipped
             return batch
         x, *around = (

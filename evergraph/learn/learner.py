@@ -244,7 +244,8 @@ class Learner:
     def _learn(self, batch: Batch) -> None:
         batch = self.intake.admit(batch)
         self.task.meet(self.model.head, batch)
-        self.model.train()
+        if self.method.trains or not self.model.training:
+            self.model.train()
         with self._training():
             self.method.observe(self, batch)
         if self.training.averaging and not self.training.average_steps:

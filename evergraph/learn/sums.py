@@ -10,21 +10,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from evergraph.feature_graph.compiled.fixed_point import add_outer, add_tile, both_halves, scatter
+from evergraph.feature_graph.compiled.fixed_point import (
+    add_by_class,
+    add_outer,
+    add_spread,
+    add_tile,
+    both_halves,
+    scatter,
+)
 from evergraph.feature_graph.fixed_point import UNIT
+from evergraph.graph.rows import SparseRows
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Rows = Floats | sparse.csr_array
-ARRAYS = ("data", "indices")  # of sparse rows
+Rows = Floats | SparseRows
 Waiting = tuple[Rows, list[str], int]
 """Rows, their class names and a sign."""
 BLOCK = 2 ** (53 - 2 * UNIT)  # rows whose products float64 adds up without rounding
 MOST = 2 ** (63 - 2 * UNIT) - 1  # rows that int64 can hold the sums of
 TILE = 512  # of G that is worked out at a time
-PAIR = 28  # numbers of a dense product that take the time of one pair of nonzeros
+PAIR = 16  # numbers of spread rows that are added in the time of one pair of nonzeros
 
 
 class Sums:
@@ -46,6 +52,7 @@ class Sums:
         self._half = np.zeros(size * (size + 1) // 2, dtype=np.int64)
         self._totals: dict[str, Ints] = {}
         self._waiting: tuple[Waiting, ...] = ()
+        self._bytes = 0  # of the rows that wait
         self.counts: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -74,29 +81,30 @@ class Sums:
     @property
     def nbytes(self) -> int:
         """How many bytes are held at the most, rows that wait included."""
-        return self._half.nbytes + 8 * self.size * (self._patience + len(self.counts))
+        return self._half.nbytes + self._patience + 8 * self.size * len(self.counts)
 
     @property
     def _patience(self) -> int:
-        """How many rows may wait: with them, no more is held than both halves of a large G."""
-        return max(min(self.size // 2 - 1, 256), self.size // 8, 32)
+        """How many bytes may wait: with them, no more is held than both halves of a large G."""
+        return 8 * self.size * max(min(self.size // 2 - 1, 256), self.size // 8, 32)
 
     def add(self, rows: Rows, labels: Sequence[str], sign: int = 1) -> None:
         """Add rows of integers up to 2^20 in size, `(n, D)`; a sign of -1 takes them out again.
 
-        Sparse rows hold each feature once.
+        Sparse rows hold each feature once; float32 is enough for them.
         """
         if len(self) + sign * len(labels) > MOST:
             raise ValueError(
                 f"sums hold {MOST} items at the most, got {len(labels)} beside {len(self)}; take "
                 "some of them out first"
             )
-        names = list(map(str, labels))
+        names = list(labels)
         sizes = {name: sign * count for name, count in Counter(names).items()}
         self._check(sizes)
         self._waiting += ((rows, names, sign),)
+        self._bytes += rows.nbytes
         self._count(sizes)
-        if sum(len(names) for _, names, _ in self._waiting) >= self._patience:
+        if self._bytes >= self._patience:
             self._flush()
 
     def _count(self, sizes: Mapping[str, int]) -> None:
@@ -117,9 +125,8 @@ class Sums:
                 if parts:
                     rows = _stacked([rows for rows, _ in parts])
                     _add_totals(totals, rows, [n for _, names in parts for n in names], own)
-                    for start in range(0, rows.shape[0], BLOCK):
-                        _add_product(half, rows[start : start + BLOCK], own)
-            self._half, self._totals, self._waiting = half, totals, ()
+                    _add_product(half, rows, own)
+            self._half, self._totals, self._waiting, self._bytes = half, totals, (), 0
 
     def merge(self, other: Sums, sign: int = 1) -> None:
         """Add the items of other sums, or take them out again with a sign of -1."""
@@ -189,45 +196,59 @@ class Sums:
 
 
 def _stacked(parts: Sequence[Rows]) -> Rows:
-    """Rows one below the other: sparse if all of them are, and if that is faster."""
-    count, width = sum(part.shape[0] for part in parts), parts[0].shape[1]
-    if len(parts) == 1 and not sparse.issparse(parts[0]):
+    """Rows one below the other: sparse if all of them are."""
+    thin = [part for part in parts if isinstance(part, SparseRows)]
+    if len(parts) == 1:
         return parts[0]
-    thin = [part for part in parts if sparse.issparse(part)]
     if len(thin) == len(parts):
-        sizes = np.concatenate([np.diff(part.indptr) for part in thin])
-        if PAIR * (sizes.astype(float) ** 2).sum() < count * width**2:
-            values, indices = (np.concatenate([getattr(p, n) for p in thin]) for n in ARRAYS)
-            bounds = np.concatenate([[0], np.cumsum(sizes)])
-            return sparse.csr_array((values, indices, bounds), shape=(count, width))
-    out, start = np.zeros((count, width)), 0
+        return SparseRows.concatenate(thin)
+    out, start = np.zeros((sum(map(len, parts)), width_of(parts[0]))), 0
     for part in parts:
-        place = out[start : start + part.shape[0]]
-        if sparse.issparse(part):
-            scatter(part.indptr, part.indices, part.data, place)
+        place = out[start : start + len(part)]
+        if isinstance(part, SparseRows):
+            scatter(*_arrays(part), place)
         else:
             place[:] = part
-        start += part.shape[0]
+        start += len(part)
     return out
+
+
+def width_of(rows: Rows) -> int:
+    """D, the length of a row."""
+    return rows.num_features if isinstance(rows, SparseRows) else rows.shape[1]
+
+
+def _arrays(rows: SparseRows) -> tuple[NDArray[Any], ...]:
+    """Where rows begin, features and values."""
+    return rows.indptr.numpy(), rows.indices.numpy(), rows.values.numpy()
 
 
 def _add_totals(totals: dict[str, Ints], rows: Rows, labels: Sequence[str], sign: int) -> None:
     """Add the sum of the rows of each class; no sum in totals changes in place."""
     names = sorted(set(labels))
     place = {name: k for k, name in enumerate(names)}
-    member = np.zeros((len(names), len(labels)))
-    member[[place[name] for name in labels], np.arange(len(labels))] = sign
-    for name, total in zip(names, np.asarray(member @ rows), strict=True):
-        totals[name] = totals.get(name, 0) + total.astype(np.int64)
+    owner = np.array([place[name] for name in labels])
+    if isinstance(rows, SparseRows):
+        found = np.zeros((len(names), rows.num_features), dtype=np.int64)
+        add_by_class(found, owner, *_arrays(rows))
+    else:
+        found = ((owner == np.arange(len(names))[:, None]).astype(float) @ rows).astype(np.int64)
+    for name, total in zip(names, found, strict=True):
+        totals[name] = totals.get(name, 0) + sign * total
 
 
 def _add_product(half: Ints, rows: Rows, sign: int) -> None:
     """Add one half of `sign · rowsᵀ rows`, tile by tile."""
-    size = rows.shape[1]
-    if sparse.issparse(rows):
-        add_outer(half, size, rows.indptr, rows.indices, rows.data, sign)
+    if isinstance(rows, SparseRows):
+        parts, size = _arrays(rows), rows.num_features
+        pairs = (np.diff(parts[0]).astype(float) ** 2).sum()
+        add = add_outer if PAIR * pairs < len(parts[1]) * size else add_spread
+        add(half, size, *parts, sign)
         return
-    for top in range(0, size, TILE):
-        left = rows[:, top : top + TILE]
-        for start in range(top, size, TILE):  # numpy works out half of a tile on the diagonal
-            add_tile(half, size, left.T @ rows[:, start : start + TILE], top, start, sign)
+    count, size = rows.shape
+    for first in range(0, count, BLOCK):
+        block = rows[first : first + BLOCK]
+        for top in range(0, size, TILE):
+            left = block[:, top : top + TILE]
+            for start in range(top, size, TILE):  # numpy works out half of a tile on the diagonal
+                add_tile(half, size, left.T @ block[:, start : start + TILE], top, start, sign)

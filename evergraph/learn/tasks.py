@@ -102,9 +102,8 @@ class Classification(Task):
 
     def meet(self, head: Head, batch: Batch) -> None:
         """Number the labels that are new."""
-        known = set(self.classes)
-        found = batch.target.unique().tolist()
-        fresh = [label for label in found if label >= 0 and label not in known]
+        found = set(batch.target.tolist()).difference(self.classes)
+        fresh = sorted(label for label in found if label >= 0)
         if fresh:
             self.classes += fresh
             head.grow(len(self.classes))

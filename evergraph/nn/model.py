@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from evergraph.feature_graph.embedding import largest_feature
 from evergraph.graph.neighbors import Features, check_items
 from evergraph.graph.rows import SparseRows
 from evergraph.nn.heads import Head
@@ -40,18 +41,26 @@ class Requires:
     nodes: int | None = None
     edge_components: int | None = None
 
-    def check(self, batch: Batch) -> None:
+    def check(self, batch: Batch) -> float | None:
         """Raise a ValueError that names the item, or the shape, that the model cannot read.
 
         A batch that has not changed is checked once.
+
+        Returns:
+            the size of its largest feature, if that is known.
         """
         mark = self, batch.versions
-        if vars(batch).get("checked") != mark:
-            self._check(batch)
-            vars(batch)["checked"] = mark
+        known, size = vars(batch).get("checked", (None, None))
+        if known != mark:
+            size = self._check(batch)
+            vars(batch)["checked"] = mark, size
+        found: float | None = size
+        return found
 
-    def _check(self, batch: Batch) -> None:
-        check_items(batch.x, batch.neighbors, self.hops)
+    def _check(self, batch: Batch) -> float | None:
+        size = largest_feature(batch.x, batch.neighbors, self.hops)
+        if size is None:
+            check_items(batch.x, batch.neighbors, self.hops)
         given = (len(batch), *batch.width)
         if self.shape is not None and given[-2:] != self.shape:
             raise ValueError(
@@ -73,6 +82,7 @@ class Requires:
                 f"edge weights must have {self.edge_components} components for this model, got "
                 f"{components}; set edge_components"
             )
+        return size
 
     @property
     def _leading(self) -> str:

@@ -67,7 +67,7 @@ class Batch:
         return f"Batch({len(self)} items of {shape} features, {len(self.neighbors)} neighbors)"
 
     def __len__(self) -> int:
-        return len(self.target)
+        return self.target.shape[0]
 
     def __iter__(self) -> Iterator[Batch]:
         return (self.select(torch.tensor([i])) for i in range(len(self)))
@@ -78,9 +78,12 @@ class Batch:
 
         Nobody counts it for tensors of inference mode: they never equal themselves.
         """
-        parts = [self.x, *vars(self.neighbors).values()]
-        found = [vars(part).values() if isinstance(part, SparseRows) else (part,) for part in parts]
-        tensors = [t for part in found for t in part if isinstance(t, Tensor)]
+        tensors: list[Tensor] = []
+        for part in (self.x, *vars(self.neighbors).values()):
+            if isinstance(part, SparseRows):
+                tensors += part.indptr, part.indices, part.values
+            elif part is not None:
+                tensors.append(part)
         return [object() if t.is_inference() else (id(t), t._version) for t in tensors]
 
     @property

@@ -21,7 +21,11 @@ from evergraph.stream.batch import Batch
 Visibility = Literal["all", "arrived"]
 VISIBILITIES: tuple[str, ...] = get_args(Visibility)
 Pack = Callable[[Features, Neighborhood, int], Neighbors]
-"""Makes the neighbors of so many items from the features of all nodes and who is a neighbor."""
+"""Makes the neighbors of so many items from the features of all nodes and who is a neighbor.
+
+One that has a faster way for some graphs has a method `items` that maps a graph, nodes and the
+configuration of neighbors to x and the neighbors, or to None if it has none for them.
+"""
 
 
 class Source(Protocol):
@@ -136,6 +140,12 @@ class NodeSource:
 
     def batch(self, index: Tensor, task: int = -1, position: int | None = None) -> Batch:
         """Nodes as self-contained items."""
+        at_once = getattr(self.pack, "items", None) if self.arrival is None else None
+        found = None if at_once is None else at_once(self.graph, index, self.neighbor_config)
+        x, neighbors = self._items(index, task, position) if found is None else found
+        return Batch(x, neighbors, self.targets[index], torch.full((len(index),), task), index)
+
+    def _items(self, index: Tensor, task: int, position: int | None) -> tuple[Features, Neighbors]:
         now = None
         if self.arrival is not None and task < 0:
             reached = self.length if position is None else position
@@ -143,8 +153,7 @@ class NodeSource:
             now = torch.full((len(index),), before, dtype=torch.float64)
         around = self.neighbor_config.find(self.graph, index, _draw(index), self.arrival, now)
         features = self.graph.features
-        x, neighbors = rows(features, index), self.pack(features, around, len(index))
-        return Batch(x, neighbors, self.targets[index], torch.full((len(index),), task), index)
+        return rows(features, index), self.pack(features, around, len(index))
 
 
 @dataclass(frozen=True)

@@ -344,7 +344,7 @@ def test_the_frozen_view_sees_the_same(case) -> None:
         assert (near.weight is None) == (same.weight is None)
         assert near.weight is None or torch.equal(near.weight, same.weight)
         few = graph.neighborhood(slots, hops, cap=2)
-        first = walk(frozen._adjacency, None, nodes.numpy(), hops, 2, True, None)
+        first = walk(frozen.adjacency, None, nodes.numpy(), hops, 2, True, None)
         assert [rank[slot] for slot in few.nodes.tolist()] == first.nodes.tolist()
     back = GrowingGraph.from_graph(frozen, names)
     assert state(back) == state(graph) or None in known or not timeless
@@ -529,7 +529,7 @@ def test_memory_stays_within_twice_that_of_a_frozen_graph() -> None:
     graph = random_graph(0, 2000, 10000)
     frozen, _ = graph.freeze()
     frozen.degrees()
-    rows, near = frozen.features, frozen._adjacency
+    rows, near = frozen.features, frozen.adjacency
     tensors = (rows.indptr, rows.indices, rows.values, frozen.edges, frozen.weight)
     size = sum(part.numel() * part.element_size() for part in tensors)
     size += near.start.nbytes + near.target.nbytes + near.edge.nbytes

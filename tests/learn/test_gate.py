@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from evergraph import FGN, Finetune, Learner, Neighbors, SparseRows
-from evergraph.learn.gate import BINS, Gate
+from evergraph.learn.gate import BINS, HIGH, LOW, Gate, _counted
 from evergraph.learn.intake import Intake
 from evergraph.nn.model import Requires
 from evergraph.stream.batch import Batch
@@ -28,6 +28,24 @@ def test_usual_values_pass_as_they_are():
     gate, values = Gate(), _signals()
     assert gate(values)[0] is values
     assert gate.clipped == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("every", [1, 3])
+def test_sizes_are_counted_by_power_of_two(dtype, every):
+    powers = torch.randint(-30, 50, (50, 2), generator=torch.Generator().manual_seed(0))
+    values = (_signals(50, 2) * torch.exp2(powers.double().clamp(max=14))).to(dtype)
+    values[::7] = 0
+    before = torch.ones(2, BINS, dtype=torch.int64)
+    expected = before.clone()
+    for row in values[::every]:
+        for column, value in enumerate(row):
+            if value != 0:
+                power = int(torch.frexp(value.double()).exponent)
+                expected[column, min(max(power, LOW), HIGH) - LOW] += 1
+    assert torch.equal(_counted(before, values, every), expected)
+    assert torch.equal(_counted(before[:0], values, every), expected - 1)
+    assert (before == 1).all()
 
 
 @pytest.mark.parametrize("spike", [1000.0, -1000.0])

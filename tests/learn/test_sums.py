@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
+import torch
 
 from evergraph.feature_graph.fixed_point import ONE
+from evergraph.graph.rows import SparseRows
 from evergraph.learn.sums import MOST, Sums
 
 
@@ -12,6 +13,10 @@ def _items(size: int, width: int, seed: int = 0) -> tuple[np.ndarray, list[str]]
     rng = np.random.default_rng(seed)
     rows = np.rint(rng.uniform(-1, 1, (size, width)) * ONE)
     return rows, [f"c{k}" for k in rng.integers(0, 4, size)]
+
+
+def _thin(rows: np.ndarray) -> SparseRows:
+    return SparseRows.from_dense(torch.from_numpy(rows))
 
 
 def test_sums_are_those_of_the_loop():
@@ -33,14 +38,14 @@ def test_sparse_rows_give_the_sums_of_dense_ones(share):
     labels = [f"c{k}" for k in rng.integers(0, 3, 40)]
     dense, thin, mixed = Sums(1100), Sums(1100), Sums(1100)
     dense.add(rows, labels)
-    thin.add(sparse.csr_array(rows), labels)
+    thin.add(_thin(rows), labels)
     for start in range(0, 40, 8):
         part = rows[start : start + 8]
-        mixed.add(part if start % 16 else sparse.csr_array(part), labels[start : start + 8])
+        mixed.add(part if start % 16 else _thin(part), labels[start : start + 8])
     exact = rows.astype(np.int64)
     assert (dense.gram == exact.T @ exact).all()
     assert dense.digest() == thin.digest() == mixed.digest()
-    thin.add(sparse.csr_array(rows[:9]), labels[:9], -1)
+    thin.add(_thin(rows[:9]), labels[:9], -1)
     dense.add(rows[:9], labels[:9], -1)
     assert (thin.gram == dense.gram).all()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,9 +35,24 @@ def with_magnitudes(y: Tensor, axes: Axes) -> Tensor:
 
 def moments(y: Tensor) -> Tensor:
     """Mean, deviation and quartiles of signals `(B, *, T)`: `(B, *, 5)`."""
-    share = torch.tensor(QUARTILES, dtype=y.dtype)
-    quartiles = torch.quantile(y, share, dim=-1).movedim(0, -1)
-    return torch.cat([y.mean(-1, True), y.std(-1, correction=0, keepdim=True), quartiles], -1)
+    mean = y.mean(-1, True)
+    deviation = (y - mean).square().mean(-1, True).sqrt()
+    return torch.cat([mean, deviation, quartiles(y)], -1)
+
+
+def quartiles(y: Tensor) -> Tensor:
+    """The quartiles of signals `(B, *, T)`, between two values by their distance: `(B, *, 3)`.
+
+    NumPy sorts in a tenth of the time of `torch.quantile`.
+
+    Example:
+        >>> quartiles(torch.tensor([[4.0, 0.0, 1.0, 2.0, 8.0]]))
+        tensor([[1., 2., 4.]])
+    """
+    ordered = torch.from_numpy(np.sort(y.detach().numpy(), axis=-1))
+    place = torch.tensor(QUARTILES, dtype=y.dtype) * (y.shape[-1] - 1)
+    low, high = place.floor().long(), place.ceil().long()
+    return torch.lerp(ordered[..., low], ordered[..., high], place - low)
 
 
 def spectrum(y: Tensor) -> Tensor:
@@ -45,12 +61,11 @@ def spectrum(y: Tensor) -> Tensor:
     centered = y - y.mean(-1, True)
     power = torch.fft.rfft(centered * torch.hann_window(length)).abs().square()
     frequency = torch.linspace(0, 1, power.shape[-1])
-    bands = [
-        power[..., (frequency >= low) & (frequency < high)].sum(-1) for low, high in pairwise(BANDS)
-    ]
+    inside = [(frequency >= low) & (frequency < high) for low, high in pairwise(BANDS)]
+    bands = power @ torch.stack(inside, 1).to(power.dtype)
     unit = unit_power(centered)
     delayed = [(unit[..., :-d] * unit[..., d:]).mean(-1) for d in DELAYS if d < length]
-    return torch.cat([(torch.stack(bands, -1) + FLOOR).log(), torch.stack(delayed, -1)], -1)
+    return torch.cat([(bands + FLOOR).log(), torch.stack(delayed, -1)], -1)
 
 
 def unit_power(y: Tensor) -> Tensor:
@@ -64,12 +79,12 @@ def correlations(y: Tensor) -> Tensor:
 
     Lags count for both orders of the two sensors.
     """
-    unit, sensors, length = unit_power(y), y.shape[1], y.shape[-1]
+    unit, sensors, length = unit_power(y).transpose(1, 2).contiguous(), y.shape[1], y.shape[-1]
     first, second = torch.triu_indices(sensors, sensors, 1)
     found = []
     for lag in LAGS:
         if lag < length:
-            table = _lagged("bsct,buct->bcsu", unit, unit, lag)
+            table = _lagged(unit, unit, lag)
             found.append(table[..., first, second])
             found += [table[..., second, first]] if lag else []
     return torch.cat([part.flatten(1) for part in found], 1)
@@ -89,16 +104,16 @@ def graph(y: Tensor) -> Tensor:
     found = []
     for lag in LAGS:
         if lag < length:
-            outer = _lagged("bsct,bsdt->bscd", unit, mean, lag)
+            outer = _lagged(unit, mean, lag)
             adjacency = normalize(sgnroot(outer + outer.mT))
             found.append(adjacency[..., upper[0], upper[1]].flatten(1))
     return torch.cat(found, 1)
 
 
-def _lagged(equation: str, first: Tensor, second: Tensor, lag: int) -> Tensor:
-    """Mean over time of products with the second `lag` samples later."""
+def _lagged(first: Tensor, second: Tensor, lag: int) -> Tensor:
+    """Mean over time of products `(*, n, T)` by `(*, k, T)`, `lag` samples later: `(*, n, k)`."""
     length = first.shape[-1] - lag
-    return torch.einsum(equation, first[..., :length], second[..., lag:]) / length
+    return first[..., :length] @ second[..., lag:].mT / length
 
 
 def along_gravity(y: Tensor, axes: Axes) -> Tensor:

@@ -1,12 +1,18 @@
-"""Compiled loops: copies and sums of sparse rows, and the fixed embedding of sparse items."""
+"""Compiled loops: copies, sums and checks of sparse rows, and their fixed embedding."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from evergraph.feature_graph.compiled import loop
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, extending, types
+from numba.np.arrayobj import make_array
+
+from evergraph.feature_graph.compiled import exact_loop, loop
 from evergraph.feature_graph.compiled.support import _root, _scales, accumulate, union_support
 
+intrinsic: Any = extending.intrinsic  # the context that it adds is not for callers
 OFTEN = 8  # features are scanned, and not sorted, if one in so many is there
 
 
@@ -48,7 +54,7 @@ def pool(indptr, indices, values, which, group, weight, num_groups, num_features
         order[place[group[r]]] = r
         place[group[r]] += 1
     ptr = np.zeros(num_groups * components + 1, np.int64)
-    feature = np.empty(np.minimum(entries, num_features).sum() * components, np.int64)
+    feature = np.empty(np.minimum(entries, num_features).sum() * components + 1, np.int64)
     out = np.empty(feature.shape[0], values.dtype)
     total, seen = np.zeros(num_features, values.dtype), np.zeros(num_features, np.bool_)
     n = 0
@@ -62,18 +68,7 @@ def pool(indptr, indices, values, which, group, weight, num_groups, num_features
                 scale = (weight[order[i], w] if weight.shape[0] else weight.dtype.type(1)) / count
                 start, stop = indptr[r], indptr[r + 1]
                 n = _add(start, stop, indices, values, scale, total, seen, many, feature, n)
-            if many:
-                for f in range(num_features):
-                    if seen[f]:
-                        feature[n] = f
-                        n += 1
-            else:
-                feature[begin:n].sort()
-            for i in range(begin, n):
-                f = feature[i]
-                out[i] = total[f]
-                total[f] = 0
-                seen[f] = False
+            n = _drain(many, begin, n, total, seen, feature, out)
             ptr[g * components + w + 1] = n
     return ptr, feature[:n].copy(), out[:n].copy()
 
@@ -124,6 +119,147 @@ def _add(start, stop, indices, values, scale, total, seen, many, feature, n):
             n += 1
         total[f] += scale * values[e]
     return n
+
+
+@loop
+def _drain(many, begin, n, total, seen, feature, out):
+    """Move a sum to the places from `begin` on, sorted by feature; the next one begins with 0."""
+    if many:
+        for f in range(seen.shape[0]):
+            feature[n] = f  # written over if f is not there
+            n += seen[f]
+    else:
+        feature[begin:n].sort()
+    for i in range(begin, n):
+        f = feature[i]
+        out[i] = total[f]
+        total[f] = 0
+        seen[f] = False
+    return n
+
+
+@intrinsic
+def fetch(typingctx, array, place):
+    """Let the processor bring a number of an array into its cache, while it goes on."""
+    sig = types.void(array, types.intp)
+
+    def codegen(context, builder, signature, args):
+        kind = signature.args[0]
+        found = make_array(kind)(context, builder, args[0])
+        item = cgutils.get_item_pointer(context, builder, kind, found, [args[1]])
+        byte, whole = builder.bitcast(item, cgutils.voidptr_t), cgutils.int32_t
+        shape = ir.FunctionType(ir.VoidType(), [byte.type, whole, whole, whole])
+        call = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0i8")
+        builder.call(call, [byte, *(whole(k) for k in (0, 3, 1))])  # to read, to stay, data
+        return context.get_dummy_value()
+
+    return sig, codegen
+
+
+@loop
+def items(start, target, nodes, self_loops, indptr, indices, values, num_features):
+    """The rows of some nodes of a graph, and the means of their neighbors' rows.
+
+    Node i has the neighbors `target[start[i]:start[i + 1]]`, and with `self_loops` (0 or 1) itself
+    before them. Returns indptr, indices and values of the rows, then of the means.
+    """
+    count, space = nodes.shape[0], 0
+    own_ptr, ptr = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
+    entries = np.zeros(count, np.int64)
+    for b in range(count):
+        i = nodes[b]
+        size = indptr[i + 1] - indptr[i]
+        own_ptr[b + 1] = own_ptr[b] + size
+        entries[b] = self_loops * size
+        for e in range(start[i], start[i + 1]):
+            first = indptr[target[e]]
+            entries[b] += indptr[target[e] + 1] - first
+            fetch(indices, first)
+            fetch(values, first)
+        space += min(entries[b], num_features)
+    own_feature = np.empty(own_ptr[-1], np.int64)
+    own_value = np.empty(own_ptr[-1], values.dtype)
+    feature, out = np.empty(space + 1, np.int64), np.empty(space, values.dtype)
+    total, seen = np.zeros(num_features, values.dtype), np.zeros(num_features, np.bool_)
+    one, n = values.dtype.type(1), 0
+    for b in range(count):
+        i, begin, many = nodes[b], n, entries[b] * OFTEN >= num_features
+        first, last = indptr[i], indptr[i + 1]
+        own_feature[own_ptr[b] : own_ptr[b + 1]] = indices[first:last]
+        own_value[own_ptr[b] : own_ptr[b + 1]] = values[first:last]
+        scale = one / values.dtype.type(self_loops + start[i + 1] - start[i])
+        if self_loops:
+            n = _add(first, last, indices, values, scale, total, seen, many, feature, n)
+        for e in range(start[i], start[i + 1]):
+            first, last = indptr[target[e]], indptr[target[e] + 1]
+            n = _add(first, last, indices, values, scale, total, seen, many, feature, n)
+        n = _drain(many, begin, n, total, seen, feature, out)
+        ptr[b + 1] = n
+    return own_ptr, own_feature, own_value, ptr, feature[:n].copy(), out[:n].copy()
+
+
+@loop
+def _largest(bits):
+    """The largest of floating point numbers without their signs, as bits: NaN, infinity, finite."""
+    found, sign = bits.dtype.type(0), bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
+    for i in range(bits.shape[0]):
+        found = max(found, bits[i] & ~sign)
+    return found
+
+
+@loop
+def _in_order(indptr, indices, num_features):
+    """Whether sparse rows are one after the other, with features that are there."""
+    last, right = indptr.shape[0] - 1, True
+    for r in range(last):
+        right &= indptr[r] <= indptr[r + 1]
+    for e in range(indices.shape[0]):
+        right &= (indices[e] >= 0) & (indices[e] < num_features)
+    return right and indptr[0] == 0 and indptr[last] == indices.shape[0]
+
+
+@loop
+def extent(
+    x_indptr, x_indices, x_bits, y_indptr, y_indices, y_bits, owner, hop, num_features, hops
+):  # fmt: skip
+    """The bits of the largest feature of a batch, its sign apart; all ones if parts do not fit.
+
+    Features come as bits, since NaN and infinity are the largest of them.
+    """
+    right = _in_order(x_indptr, x_indices, num_features)
+    right &= _in_order(y_indptr, y_indices, num_features)
+    count = y_indptr.shape[0] - 1
+    right &= owner.shape[0] == count and (hop.shape[0] == count or hop.shape[0] == 0)
+    for n in range(owner.shape[0]):
+        right &= (owner[n] >= 0) & (owner[n] < x_indptr.shape[0] - 1)
+    for n in range(hop.shape[0]):
+        right &= (hop[n] >= 1) & (hop[n] <= hops)
+    return max(_largest(x_bits), _largest(y_bits)) if right else ~x_bits.dtype.type(0)
+
+
+@loop
+def count_sizes(bits, every, shift, bias, low, counts):
+    """Count the numbers of every n-th row by column and power of two, which are bits of a number.
+
+    The first and the last place of `counts` also get what is beyond them.
+    """
+    bins = counts.shape[1]
+    sign = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
+    for r in range(0, bits.shape[0], every):
+        for c in range(bits.shape[1]):
+            size = bits[r, c] & ~sign
+            if size:
+                power = np.int64(size >> bits.dtype.type(shift)) - bias - low
+                counts[c, min(max(power, 0), bins - 1)] += 1
+
+
+@exact_loop
+def integers(values, one):
+    """Numbers in units of 1 / one, rounded to the nearest integer: up to 2^24 in float32."""
+    out = np.empty(values.shape[0], np.float32)
+    for i in range(values.shape[0]):
+        out[i] = np.rint(np.float64(values[i]) * one)
+    return out
 
 
 @loop

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from evergraph.feature_graph.compiled import exact_loop
+from evergraph.feature_graph.compiled import exact_loop, loop
 
 STRIP = 32  # rows that are mirrored together
+SPREAD = 512  # rows that are written out with their zeros at a time
 
 
 @exact_loop
@@ -101,6 +102,69 @@ def add_outer(half, size, indptr, indices, values, sign):
             v = sign * own[k]
             for e in range(first[k], indptr[owner[k] + 1]):
                 row[feature[e] - f] += v * number[e]
+
+
+@loop
+def add_spread(half, size, indptr, indices, values, sign):
+    """The same for longer rows: what follows a feature is added with its zeros, in lanes.
+
+    Rows hold integers up to 2^20, as all rows of embeddings do.
+    """
+    column = np.empty(size + 1, np.int64)
+    for top in range(0, indptr.shape[0] - 1, SPREAD):
+        rows = min(SPREAD, indptr.shape[0] - 1 - top)
+        spread = np.zeros((rows, size), np.int32)
+        owner = np.empty(indptr[top + rows] - indptr[top], np.int64)
+        column[:] = 0
+        for r in range(rows):
+            row = spread[r]
+            for e in range(indptr[top + r], indptr[top + r + 1]):
+                row[indices[e]] = np.int32(values[e])
+                column[indices[e] + 1] += 1
+        column = np.cumsum(column)
+        place = column.copy()
+        for r in range(rows):
+            for e in range(indptr[top + r], indptr[top + r + 1]):
+                owner[place[indices[e]]] = r
+                place[indices[e]] += 1
+        for f in range(size):
+            if column[f] < column[f + 1]:
+                begin = f * size - f * (f - 1) // 2
+                mine = owner[column[f] : column[f + 1]]
+                _add_multiples(spread, mine, f, sign, half[begin : begin + size - f])
+
+
+@loop
+def _add_multiples(rows, owner, f, sign, to):
+    """Add `sign * row[f] * row[f:]` of some rows, four at a time."""
+    fours = owner.shape[0] - owner.shape[0] % 4
+    for k in range(0, fours, 4):
+        a, b = rows[owner[k], f:], rows[owner[k + 1], f:]
+        c, d = rows[owner[k + 2], f:], rows[owner[k + 3], f:]
+        va, vb = _signed(a[0], sign), _signed(b[0], sign)
+        vc, vd = _signed(c[0], sign), _signed(d[0], sign)
+        for j in range(to.shape[0]):
+            to[j] += va * a[j] + vb * b[j] + vc * c[j] + vd * d[j]
+    for k in range(fours, owner.shape[0]):
+        row = rows[owner[k], f:]
+        v = _signed(row[0], sign)
+        for j in range(to.shape[0]):
+            to[j] += v * row[j]
+
+
+@loop
+def _signed(number, sign):
+    """A number of 32 bits, so that its products are made in lanes."""
+    return np.int64(np.int32(sign * number))
+
+
+@exact_loop
+def add_by_class(totals, place, indptr, indices, values):
+    """Add sparse rows of integers to the sums of their classes, which are rows of a matrix."""
+    for r in range(place.shape[0]):
+        total = totals[place[r]]
+        for e in range(indptr[r], indptr[r + 1]):
+            total[indices[e]] += np.int64(values[e])
 
 
 @exact_loop

@@ -13,13 +13,15 @@ from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 
 from evergraph.feature_graph import Normalization
+from evergraph.feature_graph.compiled.embedding import integers
 from evergraph.feature_graph.compiled.fixed_point import scatter
 from evergraph.feature_graph.embedding import BLOCKS, Block, embed
 from evergraph.feature_graph.fixed_point import ONE
+from evergraph.feature_graph.ops import numpy
 from evergraph.graph.neighbors import Neighbors
 from evergraph.graph.rows import SparseRows
 from evergraph.learn.learner import Learner, Method, Predictor
-from evergraph.learn.sums import Rows, Sums
+from evergraph.learn.sums import Rows, Sums, width_of
 from evergraph.learn.transaction import State
 from evergraph.stream.batch import Batch
 
@@ -126,15 +128,17 @@ class Analytic(Method):
         weight, offset, member = self.solution
 
         def predict(batch: Batch) -> Tensor:
-            scores = self._embed(learner, batch) @ weight / ONE + offset
+            scores = _for_products(self._embed(learner, batch)) @ weight / ONE + offset
             return torch.from_numpy(scores if member is None else of_classes(scores, member))
 
         return predict
 
     def _add(self, learner: Learner, batch: Batch, sign: int) -> None:
         rows = self._embed(learner, batch)
-        sums = Sums(rows.shape[1]) if self.sums is None else self.sums
-        names = list(map(str, batch.target.tolist()))
+        sums = Sums(width_of(rows)) if self.sums is None else self.sums
+        labels = batch.target.tolist()
+        known = {label: str(label) for label in set(labels)}
+        names = [known[label] for label in labels]
         if self._tells_tasks:
             names = [
                 f"{name} {task}" for name, task in zip(names, batch.task.tolist(), strict=True)
@@ -147,7 +151,7 @@ class Analytic(Method):
 
         It stays with its batch, since a test asks for the same items again and again.
         """
-        hops = learner.model.requires.hops
+        hops = learner.intake.requires.hops
         settings = hops, self.blocks, self.normalization, self.max_width
         mark = *settings, fixed_encoder(learner), batch.versions
         known, rows = vars(batch).get("embedding", (None, None))
@@ -163,21 +167,21 @@ class Analytic(Method):
         encoder = fixed_encoder(learner)
         x = batch.x if encoder is None else encoder(batch.x)
         found = embed(x, batch.neighbors, hops, self.blocks, self.normalization)
-        if isinstance(found, Tensor):
-            rows: Rows = found.detach().double().numpy()
-        elif len(found.values) * ENTRY >= len(found) * found.num_features:
-            parts = (part.detach().numpy() for part in (found.indptr, found.indices, found.values))
+        rows: Rows
+        if not isinstance(found, SparseRows):
+            rows = found.detach().double().numpy()
+        elif found.values.shape[0] * ENTRY >= len(found) * found.num_features:
             rows = np.zeros((len(found), found.num_features))
-            scatter(*parts, rows)
+            scatter(*numpy(found.indptr, found.indices, found.values), rows)
         else:
-            values = found.values.detach().double().numpy()
-            parts = (part.numpy() for part in (found.indices, found.indptr))
-            rows = sparse.csr_array((values, *parts), shape=(len(found), found.num_features))
-        if rows.shape[1] > self.max_width:
+            rows = found
+        if width_of(rows) > self.max_width:
             rows = _fold(rows, self.max_width)
-        whole = rows.data if sparse.issparse(rows) else rows
-        np.rint(whole * ONE, out=whole)
-        return rows
+        if isinstance(rows, SparseRows):
+            values = torch.from_numpy(integers(*numpy(rows.values), ONE))
+            return SparseRows(rows.indptr, rows.indices, values, rows.num_features)
+        rows *= ONE
+        return np.rint(rows, out=rows)
 
     @property
     def _tells_tasks(self) -> bool:
@@ -284,7 +288,7 @@ def _fold(rows: Rows, width: int) -> Rows:
 
     Rows are brought to unit length again.
     """
-    features = rows.shape[1]
+    features = width_of(rows)
     mixed = (np.arange(features, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
@@ -292,10 +296,23 @@ def _fold(rows: Rows, width: int) -> Rows:
     sign = np.where(mixed >> np.uint64(63), 1.0, -1.0)
     place = (mixed % np.uint64(width)).astype(np.int64)
     sketch = sparse.csr_array((sign, (np.arange(features), place)), shape=(features, width))
-    folded = rows @ sketch
+    folded: Any = _for_products(rows) @ sketch
     length = np.sqrt(np.asarray((folded * folded).sum(1)))
-    found: Rows = sparse.diags_array(1 / np.where(length > 0, length, 1)) @ folded
-    return found
+    found: Any = sparse.diags_array(1 / np.where(length > 0, length, 1)) @ folded
+    if isinstance(found, np.ndarray):
+        return found
+    ends, index = (
+        torch.from_numpy(part.astype(np.int64)) for part in (found.indptr, found.indices)
+    )
+    return SparseRows(ends, index, torch.from_numpy(found.data), width)
+
+
+def _for_products(rows: Rows) -> Array | sparse.csr_array:
+    """Rows as scipy and numpy multiply them."""
+    if not isinstance(rows, SparseRows):
+        return rows
+    indptr, indices, values = numpy(rows.indptr, rows.indices, rows.values.double())
+    return sparse.csr_array((values, indices, indptr), shape=(len(rows), rows.num_features))
 
 
 def _relevance(gram: Array, sums: Array, counts: Array) -> Array:

@@ -444,8 +444,9 @@ def test_pictures(data, tmp_path):
 
 
 def test_the_cost_of_all_networks_is_measured_in_one_run():
-    rows = cost(rounds=1, models=("fgn", "gat"))
-    assert [row["model"] for row in rows] == ["fgn", "gat"]
+    rows = cost(rounds=1, models=("fgn", "gat", "rich"))
+    assert [row["model"] for row in rows] == ["fgn", "gat", "rich"]
+    assert rows[2]["learn_ms_per_window"] > 0
     assert rows[1]["predict_ratio_to_gat"] == 1.0
     assert rows[0]["parameters"] == rows[1]["parameters"]
     assert rows[1]["learn_ratio_to_gat_processor"] == 1.0
@@ -705,6 +706,19 @@ def test_notes_of_many_files_are_summarized():
     assert shown[0] == notes[0]
     assert "39 more like it, in 40 files" in shown[1]
     assert shown[2] == notes[-1]
+
+
+def test_a_folder_with_gaps_does_not_flood_the_terminal(tmp_path):
+    names = [f"walking-p{i}-1.csv" for i in range(9)] + [f"sitting-p{i}-1.csv" for i in range(9)]
+    for path in own_recordings(tmp_path / "own", names, seconds=12.0).glob("*.csv"):
+        lines = path.read_text().split("\n")
+        path.write_text("\n".join(lines[:100] + lines[130:]))  # more than a second is missing
+    command = ("action", "train", tmp_path / "own", "--model", "mlp", "--epochs", 1)
+    shown = invoke(*command, "--split", "none", "--out", tmp_path / "m").output
+    assert shown.count(".csv") == 1
+    assert "17 more like it, in 18 files" in " ".join(shown.split())
+    told = json.loads(invoke(*command, "--json", "--out", tmp_path / "m").stdout)
+    assert sum(".csv" in note for note in told["notes"]) == 18
 
 
 def test_predictions_keep_the_stride_of_training(data, tmp_path):

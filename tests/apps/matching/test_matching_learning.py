@@ -420,6 +420,9 @@ def test_sequences_are_split_without_overlap():
     names = [f"{place}/Easy/P{number}" for place in "abcd" for number in range(5)]
     for part in table7.split_sequences(names, 0.8, 1)[1:]:
         assert sorted(name[0] for name in part) == list("abcd")
+    parts = [table7.split_sequences(names, 0.8, seed)[2] for seed in range(6)]
+    assert sorted(name for part in parts[:5] for name in part) == names  # each is tested on once
+    assert parts[5] != parts[0]
     with pytest.raises(ValueError, match="at least 3 sequences, got 2"):
         table7.split_sequences(names[:2], 0.8, 0)
 
