@@ -24,6 +24,7 @@ from evergraph.noise import generator
 Array = np.ndarray[Any, Any]
 NO_MASK = np.empty((0, 0, 0), np.uint16)
 LAYER = 5  # arrays per layer: weight, scale, shift, running mean and variance
+TRAINED = 3  # of which so many get gradients
 
 
 class Network(NamedTuple):
@@ -68,7 +69,8 @@ def broadcast_network(
     if not torch.is_grad_enabled():
         _, (logits, *_) = _forward(network, graph, readout, layers)
         return torch.from_numpy(logits)
-    out: Tensor = _BroadcastNetwork.apply(network, graph, hat, *readout, *layers)  # type: ignore[no-untyped-call]
+    trained = [t for n, t in enumerate(layers) if n % LAYER < TRAINED]
+    out: Tensor = _BroadcastNetwork.apply(network, graph, layers, hat, *readout, *trained)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -87,12 +89,12 @@ def _forward(
 class _BroadcastNetwork(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, network: Network, graph: Arrays, hat: Tensor | None, readout: Tensor,
-        bias: Tensor, *parameters: Tensor,
+        ctx: Any, network: Network, graph: Arrays, layers: list[Tensor], hat: Tensor | None,
+        readout: Tensor, bias: Tensor, *trained: Tensor,
     ) -> Tensor:  # fmt: skip
-        given, (logits, *kept) = _forward(network, graph, (readout, bias), parameters)
+        given, (logits, *kept) = _forward(network, graph, (readout, bias), layers)
         ctx.network, ctx.kept = network, (*given, *kept)
-        ctx.save_for_backward(hat, readout, *parameters)
+        ctx.save_for_backward(hat, readout, *trained)
         return torch.from_numpy(logits)
 
     @staticmethod
@@ -101,7 +103,7 @@ class _BroadcastNetwork(torch.autograd.Function):
         network: Network = ctx.network
         g = grads[0].contiguous().numpy()
         g_hat = np.zeros((0, 0) if hat is None else hat.shape, g.dtype)
-        g_layers = tuple(tuple(np.empty_like(a) for a in layer[:3]) for layer in ctx.kept[1])
+        g_layers = tuple(tuple(np.empty_like(a) for a in layer[:TRAINED]) for layer in ctx.kept[1])
         head = network.centered, network.sparse_gradient
         g_readout, g_bias, present = network_loops.backward(
             *ctx.kept, g, network.settings, head, g_hat, g_layers
@@ -113,10 +115,8 @@ class _BroadcastNetwork(torch.autograd.Function):
                 check_invariants=False,
             )  # fmt: skip
         g_adjacency = None if hat is None else torch.from_numpy(g_hat)
-        g_parameters: list[Tensor | None] = []
-        for layer in g_layers:
-            g_parameters += [*(torch.from_numpy(part) for part in layer), None, None]
-        return None, None, g_adjacency, g_weight, torch.from_numpy(g_bias), *g_parameters
+        g_trained = (torch.from_numpy(part) for layer in g_layers for part in layer)
+        return None, None, None, g_adjacency, g_weight, torch.from_numpy(g_bias), *g_trained
 
 
 def _masks(rate: float, layers: tuple[Any, ...], graph: Arrays) -> Array:
