@@ -46,9 +46,8 @@ def parts_of(
         yield from predictions.pieces(view, ids, near.slots(ids), near)
         return
     ids = shards.everything() if wanted is None else wanted
-    missing = [] if wanted is None else sorted(set(ids) - set(shards.present(ids)), key=repr)
-    if missing:
-        raise ValueError(predictions.absent(missing[0]))
+    if wanted is not None:
+        predictions.check_known(ids, set(shards.present(ids)))
     for start in range(0, len(ids), predictions.ROWS):
         part = ids[start : start + predictions.ROWS]
         rows = np.empty((len(part), joint.embedding.size))

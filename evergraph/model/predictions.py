@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -97,9 +97,7 @@ def _find(
     graph = view.graph
     wanted = asked(nodes, edges, id, lambda: graph.ids(graph.slots()))
     if not isinstance(wanted, Tables):
-        missing = [] if wanted is None else [node for node in wanted if node not in graph]
-        if missing:
-            raise ValueError(absent(missing[0]))
+        check_known(wanted or (), graph)
         slots = graph.slots(wanted)
         return graph.ids(slots), slots, graph
     ids, named = named_in(wanted)
@@ -108,9 +106,12 @@ def _find(
     return ids, near.slots(ids), near
 
 
-def absent(node: Id) -> str:
-    """What is said of a node that is asked for by its id alone, and is not in the graph."""
-    return f"the graph has no node {node!r}: learn it first, or tell its features in a table"
+def check_known(wanted: Iterable[Id], known: Container[Id]) -> None:
+    """Raise a ValueError if a node that is asked for by its id alone is not known."""
+    for node in wanted:
+        if node not in known:
+            way_out = "learn it first, or tell its features in a table"
+            raise ValueError(f"the graph has no node {node!r}: {way_out}")
 
 
 def asked(
@@ -150,6 +151,7 @@ def put_asked(schema: Schema, tables: Tables, near: GrowingGraph) -> None:
 def _put(schema: Schema, part: Nodes, near: GrowingGraph) -> None:
     """Put nodes with the features that were given; known ones without any stay as they are."""
     if not part.features.table.num_columns:
+        check_known(part.ids, near)
         return
     known = np.flatnonzero([node in near for node in part.ids])
     cells = part.features.take(known).table.to_pylist()

@@ -26,6 +26,12 @@ def model(tmp_path):
         yield made
 
 
+@pytest.mark.parametrize("nodes", [["p0", "nobody"], {"id": ["p0", "nobody"]}])
+def test_an_id_alone_must_be_known(model, nodes):
+    with pytest.raises(ValueError, match=r"no node 'nobody': learn it first, or tell its features"):
+        model.predict(nodes)
+
+
 def test_known_nodes_without_cells_keep_their_features(model):
     plain = model.predict(["p0"])[0]
     guest = {"id": "guest", "age": 52, "country": "it"}
