@@ -126,17 +126,7 @@ def trained(path: Path, tables: Tables, settings: Settings, shards: int) -> Any:
 
 def processes(cluster: Cluster) -> list[Row]:
     """What each shard holds, has received, and took of memory at the most and of CPU time."""
-    names = (
-        "nodes",
-        "ghosts",
-        "edges",
-        "held_edges",
-        "bytes",
-        "peak_bytes",
-        "cpu_seconds",
-        "traffic",
-    )
-    return [{name: part[name] for name in names} for part in cluster.inspect()["shards"]]
+    return [{name: part[name] for name in NAMES} for part in cluster.inspect()["shards"]]
 
 
 def speed(

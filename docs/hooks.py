@@ -55,8 +55,34 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links find their files where the site has them."""
+    """Show tutorials as text and code, and let links find their files where the site has them."""
+    included = r"^```python title=\"(tutorials/\w+\.py)\"\n--8<--\n\1\n--8<--\n```$"
+    markdown = re.sub(included, lambda m: cells((ROOT / m[1]).read_text()), markdown, flags=re.M)
     return site_links(markdown, page.file.src_uri)
+
+
+def cells(text: str) -> str:
+    r"""A file in the percent format as Markdown, its headings one level down, without its title.
+
+    Example:
+        >>> print(cells("# %% [markdown]\n# # Title\n# ## One\n# Text.\n# %%\nx = 1\n"))
+        ### One
+        Text.
+        <BLANKLINE>
+        ```python
+        x = 1
+        ```
+    """
+    parts = []
+    for cell in re.split(r"^# %%", text, flags=re.M)[1:]:
+        kind, _, body = cell.partition("\n")
+        if "[markdown]" in kind:
+            body = re.sub(r"^# ?", "", body, flags=re.M)
+            body = re.sub(r"^# .*\n", "", body, flags=re.M)
+            parts.append(re.sub(r"^##", "###", body, flags=re.M))
+        else:
+            parts.append(f"```python\n{body.strip()}\n```")
+    return "\n\n".join(part.strip() for part in parts)
 
 
 def site_links(markdown: str, name: str) -> str:

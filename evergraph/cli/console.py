@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console, RenderableType
@@ -152,9 +152,11 @@ def table_of(
 
     Texts are printed as they are: names of data sets, classes and files may look like markup.
     """
-    shown = Table(title=escape(title), caption=escape(caption) or None)
+    width = min(max(len(title), len(caption)), 78)  # so that neither is broken without need
+    shown = Table(title=escape(title), caption=escape(caption) or None, min_width=width)
     for number, name in enumerate(columns):
-        shown.add_column(Text(name), justify="left" if number < left else "right")
+        side: Literal["left", "right"] = "left" if number < left else "right"
+        shown.add_column(Text(name), justify=side, overflow="fold")
     for row in rows:
         shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     return shown

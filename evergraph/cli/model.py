@@ -101,6 +101,8 @@ def train(
                 schema_out.parent.mkdir(parents=True, exist_ok=True)
                 schema_out.write_text(Schema(model.schema.columns).to_json())
     publish(found, as_json, None, lambda: overview(found))
+    if not (as_json or found.get("held_back")):
+        remark("To see its accuracy, name test nodes in a column `split`; see docs/model.md.")
 
 
 def predict(
@@ -172,7 +174,7 @@ def forget(
             found = {"forgotten": gone, **state(model)}
             if model.state.network is not None:
                 found["warning"] = WEIGHTS
-    publish(found, as_json, None, lambda: counts(f"{folder}, without them", found))
+    publish(found, as_json, None, lambda: counts(f"{folder}, afterwards", found))
     if "warning" in found and not as_json:
         remark(found["warning"], style="yellow")
 

@@ -16,6 +16,7 @@ from evergraph.cli.console import (
     complaints,
     progress,
     publish,
+    remark,
     table_of,
     use_threads,
     write,
@@ -90,6 +91,10 @@ def tune(
         return table_of(f"{name}: accuracy on validation nodes", columns, text)
 
     publish({**about, "trials": rows}, as_json, out, table)
+    if not as_json:
+        chosen = f"--dataset {dataset} --model {model} --method {method}"
+        found = out or "FILE, after a search with --out FILE"
+        remark(f"To use the best: evergraph run {chosen} --settings {found}")
 
 
 def _known_trials(out: Path, keys: dict[str, Any]) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ def parts_of(
     ids = shards.everything() if wanted is None else wanted
     missing = [] if wanted is None else sorted(set(ids) - set(shards.present(ids)), key=repr)
     if missing:
-        raise ValueError(f"the graph has no node {missing[0]!r}: put it first")
+        raise ValueError(predictions.absent(missing[0]))
     for start in range(0, len(ids), predictions.ROWS):
         part = ids[start : start + predictions.ROWS]
         rows = np.empty((len(part), joint.embedding.size))

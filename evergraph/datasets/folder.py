@@ -214,7 +214,8 @@ def _matrix(part: Nodes, names: Sequence[str], report: Report) -> NDArray[np.flo
         for row, cell in enumerate(cells):
             number = _number(cell)
             if number is None:
-                rule, way_out = "a finite number is needed", "correct it, or fill the gap"
+                rule = "a finite number is needed"
+                way_out = "correct it, or fill the gap; `evergraph train` takes gaps and texts"
                 part.features.complain(report, row, name, cell, rule, way_out)
             else:
                 matrix[row, index] = number

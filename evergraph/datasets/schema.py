@@ -172,7 +172,8 @@ class Schema:
         for name in chunk.table.column_names:
             if name not in self._known:
                 rule = "a column must be in the schema"
-                way_out = "leave it out, or infer the schema again from a table that has it"
+                known = ", ".join(column.name for column in self.columns[:12])
+                way_out = f"leave it out, or train anew on tables that have it; known are {known}"
                 report.add(chunk.file, None, name, name, rule, way_out)
         entries = max((column.entries for column in self.columns), default=1)
         step = max(_CELLS // max(entries, 1), 1)

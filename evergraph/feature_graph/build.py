@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from evergraph.feature_graph.dense import DenseGraph
 from evergraph.feature_graph.equations import NORMALIZATIONS, Normalization
 from evergraph.feature_graph.rank_one import RankOneGraph
 from evergraph.feature_graph.support import Arrays, SupportGraph, fixed_arrays
-from evergraph.graph.neighbors import Features, Neighbors, as_dense, check_items
+from evergraph.graph.neighbors import Features, Neighbors, as_dense, check_items, versions
 from evergraph.graph.rows import SparseRows
 
 FeatureGraph = DenseGraph | SupportGraph | RankOneGraph
@@ -82,14 +83,52 @@ def build(
     return SupportGraph.build(x, neighbors, hops, normalization, compiled)
 
 
+class _Recent:
+    """The support of the batch that was laid out last, as long as its items are in use.
+
+    A prediction and the steps after it read the same items, so that the work is done once.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, Any, Any, Arrays] | None = None
+
+    def find(self, x: SparseRows, neighbors: Neighbors, mark: Any) -> Arrays | None:
+        """The support, if neither the items nor how they are read has changed."""
+        last = self._last  # another thread may put its own here at any time
+        if last is None or last[0]() is not x or last[1]() is not neighbors or last[2] != mark:
+            return None
+        return last[3]
+
+    def keep(self, x: SparseRows, neighbors: Neighbors, mark: Any, found: Arrays) -> None:
+        """Keep the support in place of the one before."""
+        self._last = ref(x, self._forget), ref(neighbors), mark, found
+
+    def _forget(self, gone: Any) -> None:
+        if self._last is not None and self._last[0] is gone:
+            self._last = None
+
+
+_RECENT = _Recent()
+
+
 def fixed_support(
     x: Features, neighbors: Neighbors, hops: int, normalization: Normalization, dtype: torch.dtype
 ) -> Arrays | None:
     """The compiled support form of an undirected batch, if `build` would take that; or None."""
-    if not _mostly_zero(x, neighbors):
-        return None
-    x, neighbors = _as_sparse(x, neighbors, dtype)
-    return fixed_arrays(x, neighbors, hops, normalization) if ops.supports(x.values) else None
+    if not isinstance(x, SparseRows):
+        if not _mostly_zero(x, neighbors):
+            return None
+        x, neighbors = _as_sparse(x, neighbors, dtype)
+        return fixed_arrays(x, neighbors, hops, normalization) if ops.supports(x.values) else None
+    mark = hops, normalization, dtype, versions(x, neighbors)
+    found = _RECENT.find(x, neighbors, mark)
+    if found is None:
+        rows, around = _as_sparse(x, neighbors, dtype)
+        if not ops.supports(rows.values):
+            return None
+        found = fixed_arrays(rows, around, hops, normalization)
+        _RECENT.keep(x, neighbors, mark, found)
+    return found
 
 
 def _compute_type(x: Features) -> torch.dtype:

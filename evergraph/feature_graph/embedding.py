@@ -124,13 +124,16 @@ def largest_feature(x: Features, neighbors: Neighbors | Linked, hops: int) -> fl
     if any(t.dtype != torch.int64 or not t.is_cpu for t in places):
         return None
     kind = np.uint32 if x.values.dtype == torch.float32 else np.uint64
-    own, around = (
-        (*numpy(part.indptr, part.indices), numpy(part.values)[0].view(kind)) for part in (x, y)
-    )
-    whose = neighbors.owner.numpy(), NO_HOP if neighbors.hop is None else neighbors.hop.numpy()
-    bits = loops.extent(*own, *around, *whose, x.num_features, hops)
-    size = float(np.array(bits, kind).view(numpy(x.values)[0].dtype))
+    x_ptr, x_index, x_value, y_ptr, y_index, y_value = numpy(*_parts(x), *_parts(y))
+    whose = neighbors.owner.numpy(), NO_HOP if neighbors.hop is None else hop.numpy()
+    given = x_ptr, x_index, x_value.view(kind), y_ptr, y_index, y_value.view(kind), *whose
+    bits = loops.extent(*given, x.num_features, hops)
+    size = float(np.array(bits, kind).view(x_value.dtype))
     return size if math.isfinite(size) else None
+
+
+def _parts(rows: SparseRows) -> tuple[Tensor, Tensor, Tensor]:
+    return rows.indptr, rows.indices, rows.values
 
 
 def _unit_length(rows: Tensor) -> Tensor:

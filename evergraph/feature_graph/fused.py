@@ -8,6 +8,7 @@ batches a call from Python into compiled code is expensive: there is one in each
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from evergraph.noise import generator
 Array = np.ndarray[Any, Any]
 NO_MASK = np.empty((0, 0, 0), np.uint16)
 LAYER = 5  # arrays per layer: weight, scale, shift, running mean and variance
+TRAINED = 3  # of which so many get gradients
 
 
 class Network(NamedTuple):
@@ -44,6 +46,11 @@ class Network(NamedTuple):
     num_nodes: int
     training: bool
 
+    @property
+    def settings(self) -> tuple[float, float, int, bool]:
+        """Those of batch normalization, as the loops take them."""
+        return self.momentum, self.eps, self.num_nodes, self.training
+
 
 def broadcast_network(
     network: Network, graph: Arrays, hat: Tensor | None, readout: tuple[Tensor, Tensor],
@@ -59,28 +66,35 @@ def broadcast_network(
         layers: weight `(P * C, D)`, scale, shift and the running mean and variance `(D,)`, which
             are updated in place in training, of every layer in turn.
     """
-    out: Tensor = _BroadcastNetwork.apply(network, graph, hat, *readout, *layers)  # type: ignore[no-untyped-call]
+    if not torch.is_grad_enabled():
+        _, (logits, *_) = _forward(network, graph, readout, layers)
+        return torch.from_numpy(logits)
+    trained = [t for n, t in enumerate(layers) if n % LAYER < TRAINED]
+    out: Tensor = _BroadcastNetwork.apply(network, graph, layers, hat, *readout, *trained)  # type: ignore[no-untyped-call]
     return out
+
+
+def _forward(
+    network: Network, graph: Arrays, readout: tuple[Tensor, Tensor], parameters: Sequence[Tensor]
+) -> tuple[tuple[Any, ...], tuple[Array, ...]]:
+    """What the loops are given, and what they return: logits, and what the way back needs."""
+    arrays = [t.detach().numpy() for t in parameters]
+    layers = tuple(tuple(arrays[i : i + LAYER]) for i in range(0, len(arrays), LAYER))
+    kept_bits, scaling = _masks(network.dropout, layers, graph), 1 / (1 - network.dropout)
+    weight, bias = (t.detach().numpy() for t in readout)
+    given = graph, layers, kept_bits, scaling, weight
+    return given, network_loops.forward(*given, bias, network.settings, network.centered)
 
 
 class _BroadcastNetwork(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, network: Network, graph: Arrays, hat: Tensor | None, readout: Tensor,
-        bias: Tensor, *parameters: Tensor,
+        ctx: Any, network: Network, graph: Arrays, layers: list[Tensor], hat: Tensor | None,
+        readout: Tensor, bias: Tensor, *trained: Tensor,
     ) -> Tensor:  # fmt: skip
-        arrays = [t.detach().numpy() for t in parameters]
-        layers = tuple(tuple(arrays[i : i + LAYER]) for i in range(0, len(arrays), LAYER))
-        kept_bits, scaling = _masks(network.dropout, layers, graph), 1 / (1 - network.dropout)
-        classifier = readout.detach().numpy()
-        settings = network.momentum, network.eps, network.num_nodes, network.training
-        logits, *kept = network_loops.forward(
-            graph, layers, kept_bits, scaling, classifier, bias.detach().numpy(), settings,
-            network.centered,
-        )  # fmt: skip
-        ctx.network, ctx.settings = network, settings
-        ctx.kept = graph, layers, kept_bits, scaling, classifier, *kept
-        ctx.save_for_backward(hat, readout, *parameters)
+        given, (logits, *kept) = _forward(network, graph, (readout, bias), layers)
+        ctx.network, ctx.kept = network, (*given, *kept)
+        ctx.save_for_backward(hat, readout, *trained)
         return torch.from_numpy(logits)
 
     @staticmethod
@@ -89,10 +103,10 @@ class _BroadcastNetwork(torch.autograd.Function):
         network: Network = ctx.network
         g = grads[0].contiguous().numpy()
         g_hat = np.zeros((0, 0) if hat is None else hat.shape, g.dtype)
-        g_layers = tuple(tuple(np.empty_like(a) for a in layer[:3]) for layer in ctx.kept[1])
+        g_layers = tuple(tuple(np.empty_like(a) for a in layer[:TRAINED]) for layer in ctx.kept[1])
         head = network.centered, network.sparse_gradient
         g_readout, g_bias, present = network_loops.backward(
-            *ctx.kept, g, ctx.settings, head, g_hat, g_layers
+            *ctx.kept, g, network.settings, head, g_hat, g_layers
         )
         g_weight = torch.from_numpy(g_readout)
         if network.sparse_gradient:
@@ -101,10 +115,8 @@ class _BroadcastNetwork(torch.autograd.Function):
                 check_invariants=False,
             )  # fmt: skip
         g_adjacency = None if hat is None else torch.from_numpy(g_hat)
-        g_parameters: list[Tensor | None] = []
-        for layer in g_layers:
-            g_parameters += [*(torch.from_numpy(part) for part in layer), None, None]
-        return None, None, g_adjacency, g_weight, torch.from_numpy(g_bias), *g_parameters
+        g_trained = (torch.from_numpy(part) for layer in g_layers for part in layer)
+        return None, None, None, g_adjacency, g_weight, torch.from_numpy(g_bias), *g_trained
 
 
 def _masks(rate: float, layers: tuple[Any, ...], graph: Arrays) -> Array:

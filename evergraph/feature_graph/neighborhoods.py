@@ -28,6 +28,7 @@ from evergraph.stream.source import NeighborConfig, gathered
 
 HARDLY_SPARSE = 4  # rows with one nonzero in so many numbers are added up with their zeros
 LARGEST_COPY = 2**24  # numbers of a copy with zeros
+Arrays = list[np.ndarray[Any, Any]]
 TINY = 1e-3  # keeps the logarithm of a given weight finite
 
 
@@ -258,7 +259,7 @@ class Condenser:
 
     def __init__(self, hops: int = 1) -> None:
         self.hops = hops
-        self._known: tuple[SparseRows, Tensor | None] | None = None
+        self._known: tuple[SparseRows, Tensor | None, Arrays] | None = None
 
     def __call__(self, features: Features, found: Neighborhood, num_items: int) -> Neighbors:
         """The neighbors of so many items: one per plane."""
@@ -289,8 +290,9 @@ class Condenser:
         if not usual or features.values.requires_grad or self._dense(features) is not None:
             return None
         check_nodes("nodes", nodes, graph.num_nodes)
-        edges, own = graph.adjacency, (features.indptr, features.indices, features.values)
-        given = edges.start, edges.target, *numpy(nodes), int(config.self_loops), *numpy(*own)
+        assert self._known is not None
+        edges, own = graph.adjacency, self._known[2]
+        given = edges.start, edges.target, *numpy(nodes), int(config.self_loops), *own
         found = loops.items(*given, features.num_features)
         x, mean = (_rows(part, features.num_features) for part in (found[:3], found[3:]))
         return x, _one_per_plane(mean, len(nodes), 1, 1)
@@ -298,7 +300,9 @@ class Condenser:
     def _dense(self, features: SparseRows) -> Tensor | None:
         """The dense copy of rows, if they have one."""
         if self._known is None or self._known[0] is not features:
-            self._known = features, _dense_copy(features)
+            own = features.indptr, features.indices, features.values
+            arrays = numpy(*own) if supports(*own[2:]) else []
+            self._known = features, _dense_copy(features), arrays
         return self._known[1]
 
 

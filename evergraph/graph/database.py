@@ -62,8 +62,8 @@ class Database:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StoreError(
-                f"{self.path} is being written by another process: wait for it, or open it with "
-                "readonly=True"
+                f"{self.path} is being written by another process: wait for it, ask it over "
+                "HTTP if it serves, or open the model with readonly=True"
             ) from None
 
     def _uri(self) -> str:

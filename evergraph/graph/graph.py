@@ -72,7 +72,7 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """N, the number of nodes."""
         return len(self.features)
 
     @property

@@ -82,7 +82,7 @@ class GrowingGraph(Contents):
         Args:
             node: the id, a string or an integer; 7 and "7" are two nodes.
             index: the features that are not zero, ascending.
-            value: their values in units of 2**-16, from -2**24 to 2**24.
+            value: their values in units of 2^-16, from -2^24 to 2^24.
             label: the name of its class.
             time: when it came.
         """
@@ -317,7 +317,7 @@ class GrowingGraph(Contents):
     ) -> GrowingGraph:
         """A growing graph with the content of a frozen one; ids are node numbers by default.
 
-        Features are rounded to 2**-16, weights to 2**-10; of repeated edges the first holds.
+        Features are rounded to 2^-16, weights to 2^-10; of repeated edges the first holds.
         """
         weight, time = graph.weight, graph.edge_time
         components = weight.shape[1] if weight is not None and weight.dim() == 2 else None

@@ -114,6 +114,20 @@ class Linked:
         return Neighbors(features, owner, weight=self.weight[rows].flatten())
 
 
+def versions(x: Features, neighbors: Neighbors | Linked) -> list[object]:
+    """Which tensors items have, and how often each has been changed, as torch counts it.
+
+    Nobody counts it for tensors of inference mode: they never equal themselves.
+    """
+    tensors: list[Tensor] = []
+    for part in (x, *vars(neighbors).values()):
+        if isinstance(part, SparseRows):
+            tensors += part.indptr, part.indices, part.values
+        elif isinstance(part, Tensor):
+            tensors.append(part)
+    return [object() if t.is_inference() else (id(t), t._version) for t in tensors]
+
+
 def check_items(x: Features, neighbors: Neighbors | Linked, hops: int) -> None:
     """Raise a ValueError that names the rule and the item if a batch cannot be used."""
     if isinstance(x, Tensor) and x.dim() < 2:

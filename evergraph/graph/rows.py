@@ -182,7 +182,7 @@ class SparseRows:
         return out.index_add(0, self.rows, terms)
 
     def pool(self, group: Tensor, num_groups: int, scale: Tensor) -> SparseRows:
-        """Add rows up: row g of the result is the sum of `scale[r] * row r` with group[r] == g.
+        """Add rows up: row g of the result is the sum of `scale[r] * row r` where `group[r] == g`.
 
         Example:
             >>> rows = SparseRows.from_dense(torch.tensor([[0.0, 2.0], [1.0, 2.0]]))

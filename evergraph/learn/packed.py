@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from evergraph.feature_graph.compiled.embedding import copy_runs, find_runs
@@ -22,7 +24,7 @@ from evergraph.stream.batch import Batch
 
 ROOM = 16  # a level gets room for one more row in so many
 PIECE = 4096  # rows that are copied at a time
-PLAIN = (torch.float32, torch.float64, torch.int32, torch.int64)  # that compiled loops copy
+PLAIN = (torch.float32, torch.float64, torch.int32, torch.int64)  # copied by loops and by numpy
 PAGES = 1 << 16  # bytes from which a column gets pages of its own
 
 
@@ -36,6 +38,17 @@ def _room(size: int, like: Tensor) -> Tensor:
         return like.new_empty(size, *like.shape[1:])
     pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return torch.frombuffer(pages, dtype=like.dtype).view(size, *like.shape[1:])
+
+
+def _is_plain(data: Tensor) -> bool:
+    return data.is_cpu and data.dtype in PLAIN
+
+
+def _picked(data: Tensor, index: Tensor) -> Tensor:
+    """Copies of some rows; numpy takes a third of torch's time for a few."""
+    if _is_plain(data):
+        return torch.from_numpy(data.numpy()[index.numpy()])
+    return data[index]
 
 
 @dataclass(eq=False)
@@ -82,18 +95,25 @@ class Level:
         own = sum(data.nbytes for data in (*self.columns.values(), *self.start.values()))
         return own + sum(level.allocated for level in self.below.values())
 
-    def row_bytes(self) -> Tensor:
+    def row_bytes(self) -> NDArray[np.int64]:
         """How many bytes each row takes with all that it owns, `(used,)`."""
         fixed = sum(data.element_size() * data.shape[1:].numel() for data in self.columns.values())
-        out = torch.full((self.used,), fixed + 8 * len(self.start))
+        out = np.full(self.used, fixed + 8 * len(self.start))
         for name, level in self.below.items():
-            total = torch.cat([torch.zeros(1, dtype=torch.long), level.row_bytes().cumsum(0)])
-            out += total[self.start[name][: self.used + 1]].diff()
+            start = self.start[name].numpy()[: self.used + 1]
+            if level.below:
+                total = np.zeros(level.used + 1, np.int64)
+                np.cumsum(level.row_bytes(), out=total[1:])
+                out += np.diff(total[start])
+            else:  # all of its rows take the same
+                columns = level.columns.values()
+                size = sum(data.element_size() * data.shape[1:].numel() for data in columns)
+                out += np.diff(start) * size
         return out
 
     def take(self, index: Tensor, wide: bool = False) -> Level:
         """Copies of some rows and all that they own; `wide` makes indices int64 on the way."""
-        columns = {name: data[index] for name, data in self.columns.items()}
+        columns = {name: _picked(data, index) for name, data in self.columns.items()}
         taken = Level(columns, {}, {}, len(index), len(index))
         for name, level in self.below.items():
             runs = find_runs(self.start[name].numpy(), index.numpy())
@@ -103,13 +123,11 @@ class Level:
 
     def _take_runs(self, first: Tensor, start: Tensor, wide: bool) -> Level:
         """Copies of runs of rows, each from `first` on, that begin at `start` in the result."""
-        plain = all(
-            data.dim() == 1 and data.is_cpu and data.dtype in PLAIN
-            for data in self.columns.values()
-        )
+        plain = all(data.dim() == 1 and _is_plain(data) for data in self.columns.values())
         if self.below or not plain:
-            where = torch.repeat_interleave(first - start[:-1], start.diff())
-            return self.take(where + torch.arange(len(where)), wide)
+            begin = start.numpy()
+            where = np.repeat(first.numpy() - begin[:-1], np.diff(begin))
+            return self.take(torch.from_numpy(where + np.arange(len(where))), wide)
         size = int(start[-1])
         runs, columns = (first.numpy(), start.numpy()), {}
         for name, data in self.columns.items():
@@ -156,10 +174,14 @@ class Level:
         """Copy the rows of another level of the same kind behind the own ones."""
         end = self.used + other.used
         for name, data in self.columns.items():
-            data[self.used : end] = other.columns[name][: other.used]
+            given = other.columns[name]
+            if _is_plain(data) and _is_plain(given):
+                data.numpy()[self.used : end] = given.numpy()[: other.used]
+            else:
+                data[self.used : end] = given[: other.used]
         for name, level in self.below.items():
-            first = other.start[name][1 : other.used + 1]
-            self.start[name][self.used + 1 : end + 1] = first + level.used
+            first = other.start[name].numpy()[1 : other.used + 1]
+            self.start[name].numpy()[self.used + 1 : end + 1] = first + level.used
             level.append(other.below[name])
         self.used = end
 
@@ -234,7 +256,8 @@ def unpack(layout: Layout, table: Level) -> Batch:
     """The opposite of `pack`, for a table without room; all indices are int64."""
     columns, edges = table.columns, table.below["neighbors"]
     device = columns["target"].device
-    owner = torch.repeat_interleave(table.start["neighbors"].diff()).to(device)
+    counts = np.diff(table.start["neighbors"].numpy())
+    owner = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(device)
     if layout.nodes > 1:
         owner = owner * layout.nodes + edges.columns["place"]
     given = edges.columns["hop"]

@@ -33,6 +33,7 @@ class Pool:
     Attributes:
         flat: the memory; zeros where no tensor is.
         numbers: `id` of each tensor in it.
+        parameters: all of the model's, with their full names.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -44,11 +45,11 @@ class Pool:
         self._buffers = self._held[1::2]
         self._registered = [*map(dict.copy, self._held)]
         self._inside, self._tensors = _values(self._modules), _values(self._held)
-        self._buffered = _values(self._buffers)
-        names = chain.from_iterable(self._held)
+        self._buffered, self._names = _values(self._buffers), [*chain.from_iterable(self._held)]
+        self.parameters = [*model.named_parameters()]
         there = {
             id(tensor): (name, tensor)
-            for name, tensor in zip(names, self._tensors, strict=True)
+            for name, tensor in zip(self._names, self._tensors, strict=True)
             if tensor is not None
         }
         alone = _apart([tensor for _, tensor in there.values()])
@@ -69,11 +70,15 @@ class Pool:
 
     def fits(self, model: nn.Module) -> bool:
         """Whether this is still the pool of a model."""
+        return self.knows(model) and [*map(Tensor.data_ptr, self._small)] == self._places
+
+    def knows(self, model: nn.Module) -> bool:
+        """Whether a model has the layers, parameters and buffers of this pool, and no others."""
         return (
             self._layers[0] is model
             and _same(self._inside, _values(self._modules))
             and _same(self._tensors, _values(self._held))
-            and [*map(Tensor.data_ptr, self._small)] == self._places
+            and [*chain.from_iterable(self._held)] == self._names
         )
 
     def contents(self) -> Contents:

@@ -44,7 +44,7 @@ def costs(table: Level) -> Array:
     over all items bounds what is allocated, and depends on nothing but the items.
     """
     own = sum(column.element_size() for column in EMPTY.columns.values())
-    size: Array = table.row_bytes().numpy() + own
+    size = table.row_bytes() + own
     found: Array = size + (size + 7) // 8 + SEARCH
     return found
 
@@ -202,13 +202,14 @@ class Slots:
             balanced: see `evict`.
         """
         labels = batch.target.tolist() if balanced else [0] * len(batch)
-        offers = list(zip(labels, keys.tolist(), strict=True))
-        chosen = [i for i, (label, key) in enumerate(offers) if key < limit(label)]
+        offers, most = (
+            list(zip(labels, keys.tolist(), strict=True)),
+            {k: limit(k) for k in set(labels)},
+        )
+        chosen = [i for i, (label, key) in enumerate(offers) if key < most[label]]
         if not chosen:
             return
-        if len(chosen) < len(batch):
-            batch = batch.select(torch.tensor(chosen))
-        rows = self._offer(batch, keys[chosen], balanced)
+        rows = self._offer(batch, keys[chosen], balanced, chosen)
         for row, (label, key) in zip(rows, (offers[i] for i in chosen), strict=True):
             if key < limit(label):
                 self._admit(row)
@@ -230,13 +231,20 @@ class Slots:
             )
 
     def _offer(
-        self, batch: Batch, keys: Sequence[float] | Array, balanced: bool | None = None
+        self,
+        batch: Batch,
+        keys: Sequence[float] | Array,
+        balanced: bool | None = None,
+        chosen: Sequence[int] | None = None,
     ) -> range:
         """Rows for new items, which wait there to be admitted; others leave no trace.
 
-        With `balanced`, all items before are ranked if one of them may have to go.
+        With `balanced`, all items before are ranked if one of them may have to go; with `chosen`,
+        only these items of the batch are offered.
         """
         layout, table = pack(batch)
+        if chosen is not None and len(chosen) < table.used:
+            table = table.take(torch.tensor(chosen))
         found = costs(table)
         self._check_costs(found)
         new = _rows(np.asarray(keys), found)
@@ -246,12 +254,12 @@ class Slots:
         if self._ranking is not None and self._ranking[0] != balanced:
             self._ranking = None
         total = self.nbytes + int(found.sum())
-        if balanced is not None and self._exceeds(self._count + len(batch), total):
+        if balanced is not None and self._exceeds(self._count + table.used, total):
             self._rank(balanced)
         first = self._book.used
         self._book.append(new)
         self._waiting.append((layout, table, first))
-        return range(first, first + len(batch))
+        return range(first, first + table.used)
 
     def _admit(self, row: int) -> None:
         self._alive[row] = True

@@ -91,7 +91,9 @@ class Optimizer:
         if self.training.cycle:
             one_cycle(self, min(self.count, self.training.cycle), self.training.cycle + 1)
         self.count += 1
-        for name, parameter in model.named_parameters():
+        undo = self.undo
+        named = model.named_parameters() if undo is None else undo.parameters(model)
+        for name, parameter in named:
             gradient = parameter.grad
             if gradient is None:
                 continue
@@ -100,8 +102,8 @@ class Optimizer:
             if gradient.is_sparse and (decay or self.training.momentum):
                 gradient = gradient.to_dense()
             if gradient.is_sparse and self.training.optimizer == "sgd":
-                if self.undo is not None:
-                    self.undo.keep_rows(parameter, gradient._indices()[0])
+                if undo is not None:
+                    undo.keep_rows(parameter, gradient._indices()[0])
                 parameter.add_(gradient, alpha=-self.lr)
                 continue
             if self.training.optimizer == "adam":
@@ -151,7 +153,9 @@ class Optimizer:
 
     def _renewed(self, name: str, tensor: Tensor) -> Tensor:
         """What a tensor holds, which is about to be written elsewhere if it can be put back."""
-        return tensor.data if self.undo is None else self.undo.renew(name, tensor)
+        if self.undo is None or id(tensor) in self.undo.pooled:  # a copy of it is kept
+            return tensor.data
+        return self.undo.renew(name, tensor)
 
 
 def _held(tensor: Tensor, before: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ is replaced and never changed in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import Any, Protocol
 
@@ -57,7 +57,7 @@ class Undo:
         """Start a transaction, with nothing kept."""
         self._spare, self._whole = self._whole, {}
         self._model: tuple[Pool, Contents] | None = None
-        self._pooled: set[int] = set()  # the tensors that are kept with the model
+        self.pooled: set[int] = set()  # the tensors that are kept with the model
         self._buffers: list[tuple[str, Tensor, Tensor]] = []
         self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
         self._drawn: tuple[np.random.Generator, Any] | None = None
@@ -68,7 +68,14 @@ class Undo:
         pool, self._pool = self._pool, None
         if pool is None or not pool.fits(model):
             pool = Pool(model)
-        self._model, self._pooled, self._pool = (pool, pool.contents()), pool.numbers, pool
+        self._model, self.pooled, self._pool = (pool, pool.contents()), pool.numbers, pool
+
+    def parameters(self, model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
+        """The parameters of a model by name; a pool that knows them saves a walk for each step."""
+        pool = self._pool
+        if pool is not None and pool.knows(model):
+            return pool.parameters
+        return model.named_parameters()
 
     def keep_buffers(self, layers: list[nn.Module]) -> None:
         """Copy what layers may change in place."""
@@ -85,9 +92,9 @@ class Undo:
             self._drawn = (rng, rng.bit_generator.state)
 
     def renew(self, name: str, tensor: Tensor) -> Tensor:
-        """Give a tensor other memory if it has not been kept yet; returns what it held."""
+        """Give a tensor that is not pooled other memory, once; returns what it held."""
         old = tensor.data
-        if id(tensor) not in self._pooled and name not in self._whole:
+        if name not in self._whole:
             _, fresh = self._spare.get(name, (tensor, old[:0]))
             if not fresh.is_contiguous() or _kind(fresh) != _kind(old):
                 fresh = torch.empty_like(old, memory_format=torch.contiguous_format)

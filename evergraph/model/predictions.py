@@ -97,12 +97,20 @@ def _find(
     graph = view.graph
     wanted = asked(nodes, edges, id, lambda: graph.ids(graph.slots()))
     if not isinstance(wanted, Tables):
+        missing = [] if wanted is None else [node for node in wanted if node not in graph]
+        if missing:
+            raise ValueError(absent(missing[0]))
         slots = graph.slots(wanted)
         return graph.ids(slots), slots, graph
     ids, named = named_in(wanted)
     near = graph.surroundings([node for node in named if node in graph])
     put_asked(view.schema, wanted, near)
     return ids, near.slots(ids), near
+
+
+def absent(node: Id) -> str:
+    """What is said of a node that is asked for by its id alone, and is not in the graph."""
+    return f"the graph has no node {node!r}: learn it first, or tell its features in a table"
 
 
 def asked(

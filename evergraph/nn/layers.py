@@ -240,7 +240,7 @@ def _bag(rows: SparseRows, weight: Tensor) -> Tensor:
     """`rows Wᵀ` for a dense W `(O, F)`: `(R, O)`, in time that depends on the nonzeros if few."""
     rows = rows.to(weight.dtype)
     if len(rows.values) > HARDLY_SPARSE * len(rows) * rows.num_features:
-        return linear(rows.to_dense(), weight)
+        return rows.to_dense() @ weight.T
     values, index = rows.values, rows.indices.long()
     table, start = weight.T.contiguous(), rows.indptr[:-1].long()
     return embedding_bag(index, table, start, mode="sum", per_sample_weights=values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +16,9 @@ from evergraph.graph.neighbors import Features, check_items
 from evergraph.graph.rows import SparseRows
 from evergraph.nn.heads import Head
 from evergraph.stream.batch import Batch
+
+ATOMS = {bool, int, float, str, type(None)}  # that nobody can change
+CONTAINERS = {OrderedDict, dict, set, list}
 
 
 @dataclass(frozen=True)
@@ -141,23 +145,30 @@ def frozen(module: nn.Module, known: dict[int, Any] | None = None) -> Any:
     known = {} if known is None else known
     if id(module) in known:
         return known[id(module)]
-    if not _plain(type(module)):
+    own: Any = type(module)
+    if not _plain(own):
         return copy.deepcopy(module, known).requires_grad_(False).eval()
-    fresh = known[id(module)] = object.__new__(type(module))
+    fresh = known[id(module)] = object.__new__(own)
     held = vars(fresh)
     for name, value in vars(module).items():
-        if name == "_modules":
+        kind = type(value)
+        if kind in ATOMS:
+            held[name] = value
+        elif kind in CONTAINERS and not value:
+            held[name] = kind()
+        elif name == "_modules":
             held[name] = {k: None if m is None else frozen(m, known) for k, m in value.items()}
         elif name in ("_parameters", "_buffers"):
             held[name] = {k: None if t is None else _copied(t, known) for k, t in value.items()}
-        elif type(value) in (OrderedDict, dict, set, list) and not value:
-            held[name] = type(value)()
+        elif kind is tuple and ATOMS.issuperset(map(type, value)):
+            held[name] = value
         else:
             held[name] = copy.deepcopy(value, known)
     held["training"] = False
     return fresh
 
 
+@cache
 def _plain(kind: type[nn.Module]) -> bool:
     """Whether modules of a class are copied attribute by attribute."""
     names = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
@@ -166,12 +177,13 @@ def _plain(kind: type[nn.Module]) -> bool:
 
 
 def _copied(tensor: Tensor, known: dict[int, Any]) -> Tensor:
-    if id(tensor) not in known:
+    found: Tensor | None = known.get(id(tensor))
+    if found is None:
         if type(tensor) is nn.Parameter:
-            known[id(tensor)] = nn.Parameter(tensor.detach().clone(), requires_grad=False)
+            found = nn.Parameter(tensor.detach().clone(), requires_grad=False)
         elif type(tensor) is Tensor and not tensor.requires_grad:
-            known[id(tensor)] = tensor.clone()
+            found = tensor.clone()
         else:
-            known[id(tensor)] = copy.deepcopy(tensor, known).requires_grad_(False)
-    found: Tensor = known[id(tensor)]
+            found = copy.deepcopy(tensor, known).requires_grad_(False)
+        known[id(tensor)] = found
     return found

@@ -144,9 +144,10 @@ def test_another_version_on_a_shard_is_told(tmp_path, monkeypatch):
         RayEngine([tmp_path / "shard-0"], SMALL)
 
 
-def test_a_cluster_that_is_not_there_is_told(monkeypatch):
+@pytest.mark.parametrize("kind", [ConnectionError, Exception])  # the latter on busy machines
+def test_a_cluster_that_is_not_there_is_told(monkeypatch, kind):
     def nobody(**_):
-        raise ConnectionError("no answer")
+        raise kind("no answer")
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", nobody)

@@ -10,6 +10,7 @@ from torch import nn
 from evergraph import FGN, Finetune, Learner, node_continuum
 from evergraph.datasets import generate
 from evergraph.learn.pool import LINE, SMALL, Pool
+from evergraph.learn.transaction import Undo
 
 BATCHES = list(node_continuum(generate()))
 
@@ -69,6 +70,31 @@ def test_a_changed_model_needs_another_pool(change):
     pool = Pool(model)
     change(model)
     assert not pool.fits(model)
+
+
+def renamed(model):
+    model[2].scale = model[2]._parameters.pop("weight")
+
+
+@pytest.mark.parametrize(
+    ("change", "knows"),
+    [
+        (lambda m: setattr(m[0].bias, "data", torch.ones(7)), True),
+        (lambda m: setattr(m[0], "bias", nn.Parameter(torch.ones(7))), False),
+        (lambda m: m.append(nn.Linear(1, 1)), False),
+        (renamed, False),
+    ],
+)
+def test_a_step_takes_the_parameters_of_a_transaction_as_long_as_they_are_those_of_the_model(
+    change, knows
+):
+    model, undo = network(), Undo()
+    undo.keep_model(model)
+    change(model)
+    found = undo.parameters(model)
+    assert isinstance(found, list) == knows
+    wanted = [*model.named_parameters()]
+    assert [(n, id(p)) for n, p in found] == [(n, id(p)) for n, p in wanted]
 
 
 def test_shared_memory_stays_shared():

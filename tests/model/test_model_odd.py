@@ -11,9 +11,12 @@ from small_models import SMALL, people
 
 import evergraph
 from evergraph.datasets.report import TableError
+from evergraph.datasets.schema import Schema
+from evergraph.graph.growing import GrowingGraph
 from evergraph.graph.ids import key
+from evergraph.graph.store import Store
 from evergraph.learn.exact import ELIGIBLE
-from evergraph.model import Model, Settings
+from evergraph.model import Model, Settings, state
 from evergraph.testing.faults import inject
 
 
@@ -237,3 +240,28 @@ def test_only_a_writer_saves(model, tmp_path):
     model.close()
     with pytest.raises(ValueError, match="is closed: open it again"):
         model.save()
+
+
+def test_edges_that_are_read_in_parts_keep_weights_and_times(tmp_path, monkeypatch):
+    monkeypatch.setattr(state, "CHUNK", 3)
+    schema = Schema.infer({"a": [1.0, 2.5]}).fit({"a": [1.0, 2.5]})
+    links = [(k, k + 1, {7: 2.0}.get(k), {1: 5.0, 8: 6.0}.get(k)) for k in range(11)]
+    wanted, found = (GrowingGraph(schema.width, directed=True) for _ in range(2))
+    with Store(tmp_path / "graph.sqlite", directed=True) as store:
+        with store.transaction():
+            store.put_nodes((k, {"a": float(k)}, None, None) for k in range(12))
+            store.put_edges(links)
+        state.fill(found, store, schema)
+    for k in range(12):
+        _, *row = schema.encode([{"a": float(k)}])
+        wanted.put_node(k, *row)
+    for link in links:
+        wanted.put_edge(*link)
+    for one, other in zip(_edges(found), _edges(wanted), strict=True):
+        assert np.array_equal(one, other, equal_nan=True)
+
+
+def _edges(graph):
+    slots = graph.slots(range(12))
+    owner, other, weight = graph.counted(slots)
+    return owner, graph.ids(other), weight, graph._links.times(graph._links.step(slots)[2])

@@ -1,7 +1,9 @@
 """The compiled path against the readable layers, one by one, on the dense form."""
 
 import copy
+import gc
 from dataclasses import replace
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -10,11 +12,12 @@ from torch.nn.functional import cross_entropy
 
 from evergraph.datasets import generate
 from evergraph.datasets.generate import PRESETS
-from evergraph.feature_graph import Packed, feature_graph
+from evergraph.feature_graph import Packed, build, feature_graph
 from evergraph.feature_graph import fused as fused_module
 from evergraph.feature_graph.build import fixed_support
 from evergraph.feature_graph.equations import NORMALIZATIONS
 from evergraph.nn import FGN, blocks
+from evergraph.nn.model import frozen
 from evergraph.stream import node_continuum
 
 FEATURES = 120
@@ -136,3 +139,32 @@ def test_feature_nodes_that_are_alike_are_computed_once(data):
     graph = fixed_support(batch.x, batch.neighbors, 1, "symmetric", torch.float64)
     assert len(graph.values) < 0.5 * len(graph.feature)
     assert graph.size.sum() == len(graph.feature)
+
+
+def test_a_prediction_and_a_step_share_the_support_until_items_change(data, monkeypatch):
+    batch = next(iter(node_continuum(data, scenario="data")))
+    model, made, original = FGN(FEATURES, 3), [], build.fixed_arrays
+    monkeypatch.setattr(build, "fixed_arrays", lambda *a: made.append(a) or original(*a))
+    with torch.no_grad():
+        predicted = frozen(model)(batch)
+    model.eval()
+    assert torch.equal(model(batch), predicted)
+    assert len(made) == 1
+    FGN(FEATURES, 3, normalization="row")(batch)
+    assert len(made) == 2
+    model(batch)
+    batch.x.values.mul_(2)
+    assert not torch.equal(model(batch), predicted)
+    assert len(made) == 4
+    other = replace(batch, x=replace(batch.x, values=batch.x.values / 2))
+    torch.testing.assert_close(model(other), predicted)
+
+
+def test_a_support_is_not_kept_longer_than_its_items(data):
+    batch = next(iter(node_continuum(data, scenario="data")))
+    FGN(FEATURES, 3)(batch)
+    kept = ref(build._RECENT._last[3].hat)
+    del batch
+    gc.collect()
+    assert build._RECENT._last is None
+    assert kept() is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -178,8 +178,8 @@ class Analytic(Method):
         if width_of(rows) > self.max_width:
             rows = _fold(rows, self.max_width)
         if isinstance(rows, SparseRows):
-            values = integers(*numpy(rows.values), ONE)
-            return replace(rows, values=torch.from_numpy(values))
+            values = torch.from_numpy(integers(*numpy(rows.values), ONE))
+            return SparseRows(rows.indptr, rows.indices, values, rows.num_features)
         rows *= ONE
         return np.rint(rows, out=rows)
 
