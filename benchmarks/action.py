@@ -11,7 +11,7 @@ import typer
 
 from benchmarks.measure import milliseconds
 from evergraph.apps.action.network import network
-from evergraph.apps.action.recording import Layout
+from evergraph.apps.action.published import DSADS_LAYOUT
 from evergraph.apps.action.rich import CLOSED
 from evergraph.apps.action.teaching import CLOSED_BATCH, RecognizerConfig, built
 from evergraph.apps.action.windows import as_batch
@@ -22,7 +22,7 @@ from evergraph.learn.methods import Finetune
 from evergraph.learn.training import Training
 
 MODELS = ("fgn", "gat", "gcn", "appnp", "gat-plain", "gcn-plain", "mlp", "cnn", *CLOSED)
-SENSORS, CHANNELS, FEATURES, CLASSES, BATCH = 5, 9, 25, 19, 100  # windows as DSADS has them
+FEATURES, CLASSES, BATCH = 25, 19, 100  # windows as DSADS has them
 PAPER_RATIO = 5.76 / 5.48  # FGN to GAT, Table 9
 CLOCKS = ((time.perf_counter, ""), (time.process_time, "_processor"))
 
@@ -33,24 +33,24 @@ def cost(rounds: int = 9, models: tuple[str, ...] = MODELS) -> list[dict[str, An
     A network learns a batch in one step of many; a closed form in its only one, with as many
     windows as the program gives it. A batch keeps what a closed form reads, so that each is new.
     """
-    names = tuple(f"s{i}" for i in range(SENSORS)), tuple(f"c{i}" for i in range(CHANNELS))
+    sensors, channels = DSADS_LAYOUT.shape
     draw = torch.Generator().manual_seed(0)
-    x = torch.randn(BATCH, 2 * SENSORS, CHANNELS, FEATURES, generator=draw)
+    x = torch.randn(BATCH, 2 * sensors, channels, FEATURES, generator=draw)
     target, many = torch.arange(BATCH) % CLASSES, CLOSED_BATCH // BATCH
     x_many, target_many = x.repeat(many, 1, 1, 1), target.repeat(many)
     steps: dict[str, dict[str, Callable[[], object]]] = {"predict": {}, "learn": {}}
     rows: list[dict[str, Any]] = []
     for name in models:
         if name in CLOSED:
-            learner = built(name, Layout(*names, 25.0), RecognizerConfig(model=name))
+            learner = built(name, DSADS_LAYOUT, RecognizerConfig(model=name))
         else:
-            model: Any = network(name, Layout(*names, 25.0), FEATURES)
+            model: Any = network(name, DSADS_LAYOUT, FEATURES)
             training = Training(optimizer="adam", lr=1e-3, steps=1)
             learner = Learner(model, Finetune(), training=training)
         learner.model.encoder.update(x)
         learner.observe(as_batch(x, target))
-        sizes = [p.numel() for p in learner.model.parameters()]
-        rows.append({"model": name, "parameters": sum(sizes)})
+        size = sum(p.numel() for p in learner.model.parameters())
+        rows.append({"model": name, "parameters": size})
         given = (x_many, target_many) if name in CLOSED else (x, target)
         steps["predict"][name] = lambda learner=learner: learner.predict(as_batch(x, target))  # type: ignore[misc]
         steps["learn"][name] = lambda learner=learner, given=given: learner.observe(  # type: ignore[misc]
