@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -291,6 +292,25 @@ def test_table_7_beside_the_published_values(rendered, tmp_path):
     assert json.loads(again.stdout)["cells"] == rows  # from the finished seed
     other = call(table7.main, rendered, *options, "--apart", 2)
     assert "belongs to other settings" in other.output
+
+
+def test_the_published_table_7_can_be_solved():
+    place = Path(__file__).parents[3] / "results/matching_table7.json"
+    result = json.loads(place.read_text())
+    assert result["seeds"] == [0, 1, 2, 3, 4]
+    assert 600 <= result["config"]["points"] <= 1000
+    errors = {(r["category"], r["method"]): r["possible_error"] for r in result["cells"]}
+    categories = {category for category, _ in errors}
+    assert categories == {*render.CATEGORIES, "all"}
+    assert all(errors[category, "oracle"] < 1.5 for category in categories)
+    assert all(errors[category, "nearest neighbor"] < 4 for category in ("indoor", "outdoor"))
+    assert max(errors["all", "fgn"], errors["all", "gat"]) < errors["all", "nearest neighbor"]
+    (found,) = (
+        row
+        for row in result["differences"]
+        if (row["category"], row["first"], row["second"]) == ("all", "fgn", "gat")
+    )
+    assert found["low"] <= found["mean"] <= found["high"]
 
 
 def test_bench_prints_json_and_nothing_else():
