@@ -104,7 +104,7 @@ def league(
     ] = 0,
     minutes: Annotated[float, typer.Option(help="Begin no cell after so many minutes.")] = 1e6,
     cells: Annotated[Path, typer.Option(help="Finished cells, one JSON a line.")] = Path(
-        "out/league.jsonl"
+        "results/league_cells.jsonl"
     ),
     report_only: Annotated[
         bool, typer.Option(help="Only write the tables of what is there.")
