@@ -90,22 +90,22 @@ class _Recent:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Any, Any, Any, Arrays] | None = None
+        self._held: dict[Any, tuple[Any, Any, Arrays]] = {}  # by a reference that empties it
 
     def find(self, x: SparseRows, neighbors: Neighbors, mark: Any) -> Arrays | None:
         """The support, if neither the items nor how they are read has changed."""
-        last = self._last  # another thread may put its own here at any time
-        if last is None or last[0]() is not x or last[1]() is not neighbors or last[2] != mark:
-            return None
-        return last[3]
+        for items, (around, known, found) in tuple(self._held.items()):  # other threads write
+            if items() is x and around() is neighbors and known == mark:
+                return found
+        return None
 
     def keep(self, x: SparseRows, neighbors: Neighbors, mark: Any, found: Arrays) -> None:
-        """Keep the support in place of the one before."""
-        self._last = ref(x, self._forget), ref(neighbors), mark, found
+        """Keep the support in place of the one before.
 
-    def _forget(self, gone: Any) -> None:
-        if self._last is not None and self._last[0] is gone:
-            self._last = None
+        It goes with its items, without a line of Python that an interrupt could come into.
+        """
+        self._held.clear()
+        self._held[ref(x, self._held.pop)] = ref(neighbors), mark, found
 
 
 _RECENT = _Recent()

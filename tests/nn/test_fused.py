@@ -163,8 +163,10 @@ def test_a_prediction_and_a_step_share_the_support_until_items_change(data, monk
 def test_a_support_is_not_kept_longer_than_its_items(data):
     batch = next(iter(node_continuum(data, scenario="data")))
     FGN(FEATURES, 3)(batch)
-    kept = ref(build._RECENT._last[3].hat)
+    ((_, _, found),) = build._RECENT._held.values()
+    kept = ref(found.hat)
+    del found
     del batch
     gc.collect()
-    assert build._RECENT._last is None
+    assert not build._RECENT._held
     assert kept() is None

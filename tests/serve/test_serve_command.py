@@ -150,11 +150,11 @@ def test_the_lines_of_the_docs_run(tmp_path, capsys):
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     (tmp_path / "events.jsonl").write_bytes(
-        lines([{"type": "node", "id": "dan", "age": 70}, {"type": "node", "id": "p1", "age": 5}])
+        lines([{"type": "node", "id": "p0", "age": 70}, {"type": "node", "id": "p1", "age": 5}])
     )
     with serve(tmp_path / "model", settings=evergraph.Settings()) as made:
         script = block("sh", 1)
-        assert len(script.strip().splitlines()) == 10
+        assert len(script.strip().splitlines()) == 11
         script = script.replace("http://127.0.0.1:8000", made.url).replace(
             "curl ", "curl -sfw '\\n' "
         )
@@ -165,8 +165,9 @@ def test_the_lines_of_the_docs_run(tmp_path, capsys):
         found = [json.loads(line) for line in done.stdout.splitlines()]
         assert [one["accepted"] for one in found[:4]] == [0, 1, 1, 2]
         assert found[4]["predictions"][0]["class"] == "author"
-        assert found[5]["scored"][0]["truth"] == "author"
-        assert found[8]["digest"]["before"] != found[8]["digest"]["after"]
+        assert found[5]["accepted"] == 1
+        assert found[6]["scored"][0]["truth"] == "author"
+        assert found[9]["digest"]["before"] != found[9]["digest"]["after"]
         code = block("python")
         assert len([line for line in code.splitlines() if line.strip()]) == 10
         exec(compile(code.replace("http://127.0.0.1:8000", made.url), "docs/serve.md", "exec"), {})
